@@ -1,0 +1,5 @@
+//! The seam and the kernel: what every service stands on.
+pub mod env;
+pub mod seam;
+
+pub use env::{Elapsed, Env, Join, Lost, Rng};
