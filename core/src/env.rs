@@ -202,8 +202,13 @@ impl Env {
     // ------------------------------------------------------------------------------------ probe
 
     /// Tells the observer of a simulated run; costs nothing in production.
-    pub fn probe(&self, event: &'static str, detail: fmt::Arguments<'_>) {
-        self.runtime.probe(event, detail);
+    pub fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        self.runtime.probe(event, id, detail);
+    }
+
+    /// Where a simulated fault may strike the calling task; see [`Probe::fault_point`](crate::seam::Probe::fault_point).
+    pub fn fault_point(&self, point: &'static str) {
+        self.runtime.fault_point(point);
     }
 
     pub fn stats(&self) -> &EnvStats {

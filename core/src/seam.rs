@@ -206,8 +206,14 @@ pub trait DiskLock: Send + Sync {}
 
 /// What a run tells its observer. Nothing in production; the trace in a simulation.
 pub trait Probe {
-    fn probe(&self, event: &'static str, detail: fmt::Arguments<'_>) {
-        let _ = (event, detail);
+    /// `event` happened to the thing numbered `id` (an item, an index, a version; 0 if to none).
+    fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        let _ = (event, id, detail);
+    }
+
+    /// A place where a simulation may make the caller panic, as a bug would.
+    fn fault_point(&self, point: &'static str) {
+        let _ = point;
     }
 }
 

@@ -1,1 +1,36 @@
+//! The simulator: the seam on madsim, and everything that makes a seed into a verdict.
+//!
+//! Start reading at [`run`]: seed → options → [`plan`] → [`world`] → [`trace`] and verdict. The seam's
+//! side is [`runtime`] with [`net`], [`disk`], [`clock`]; laws are in [`oracle`]; words that a scenario
+//! may use are in [`catalogue`].
+#![allow(clippy::disallowed_methods, reason = "sim is one side of the seam")]
 
+#[cfg(not(madsim))]
+compile_error!(
+    "sim simulates only with `--cfg madsim`, which .cargo/config.toml sets; RUSTFLAGS in the environment replaces it: unset RUSTFLAGS"
+);
+
+pub mod catalogue;
+pub mod chaos;
+pub mod cli;
+pub mod clock;
+pub mod disk;
+pub mod faults;
+pub mod flaky;
+pub mod http_client;
+pub mod net;
+mod offload;
+pub mod oracle;
+pub mod plan;
+pub mod pool;
+pub mod recorder;
+pub mod run;
+pub mod runtime;
+pub mod scenario;
+pub mod seed;
+pub mod service;
+pub mod sweep;
+pub mod timer;
+pub mod trace;
+pub mod workload;
+pub mod world;

@@ -1,0 +1,139 @@
+//! Every word a scenario may use, and the check that it uses no other.
+
+use std::sync::Arc;
+
+use crate::{
+    flaky::Flaky,
+    oracle::{self, ORACLES},
+    plan::{self, FAULT_KINDS},
+    pool::PoolService,
+    scenario::{FaultSpec, Invalid, Scenario, WorkloadSpec},
+    service::SimService,
+    workload::{self, WORKLOAD_KINDS},
+};
+
+/// What `eventually` may ask for.
+pub const CONDITIONS: &[&str] = &["ready", "serves"];
+
+pub fn services() -> Vec<Arc<dyn SimService>> {
+    vec![Arc::new(PoolService), Arc::new(Flaky)]
+}
+
+pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
+    services().into_iter().find(|service| service.name() == name)
+}
+
+/// The names of a scenario's nodes, in order.
+pub fn node_names(scenario: &Scenario) -> Vec<String> {
+    let mut names = Vec::new();
+    for node in &scenario.node {
+        names.push(node.name.clone());
+        names.extend((2..=node.count).map(|n| format!("{}-{n}", node.name)));
+    }
+    names
+}
+
+pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
+    let nodes = node_names(scenario);
+    for node in &scenario.node {
+        let service = service(&node.service).ok_or_else(|| {
+            let allowed = services().iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+            invalid("node.service", &node.service, &allowed)
+        })?;
+        service.check_config(&node.config).map_err(|why| Invalid {
+            key: "node.config".to_owned(),
+            value: first_word(&why),
+            allowed: why,
+        })?;
+    }
+    for name in &nodes {
+        if nodes.iter().filter(|other| *other == name).count() > 1 || name == CLIENT_NODE {
+            return Err(invalid("node.name", name, "a name that no other node has"));
+        }
+    }
+    for spec in &scenario.workload {
+        check_workload(spec, &nodes)?;
+    }
+    for spec in &scenario.fault {
+        check_fault(spec, &nodes)?;
+    }
+    for name in &scenario.check.always {
+        let allowed = || ORACLES.iter().map(|o| o.name).collect::<Vec<_>>().join(", ");
+        oracle::find(name).ok_or_else(|| invalid("check.always", name, &allowed()))?;
+    }
+    for name in &scenario.check.eventually.hold {
+        if !CONDITIONS.contains(&name.as_str()) {
+            return Err(invalid("check.eventually.hold", name, &CONDITIONS.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// Where clients live.
+pub const CLIENT_NODE: &str = "client";
+
+fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> {
+    let kind = workload::find(&spec.kind).ok_or_else(|| {
+        let allowed = WORKLOAD_KINDS.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        invalid("workload.kind", &spec.kind, &allowed)
+    })?;
+    if let Some(on) = &spec.on {
+        check_node("workload.on", on, nodes)?;
+    }
+    let used = [
+        ("on", spec.on.is_some()),
+        ("clients", spec.clients.is_some()),
+        ("rate_per_s", spec.rate_per_s.is_some()),
+        ("for_s", spec.for_s.is_some()),
+        ("requests", spec.requests.is_some()),
+        ("timeout_ms", spec.timeout_ms.is_some()),
+        ("every_ms", spec.every_ms.is_some()),
+    ];
+    check_keys("workload", kind.name, kind.keys, &used)
+}
+
+fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
+    let kind = FAULT_KINDS.iter().find(|k| k.name == spec.kind).ok_or_else(|| {
+        let allowed = FAULT_KINDS.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        invalid("fault.kind", &spec.kind, &allowed)
+    })?;
+    check_node("fault.on", &spec.on, nodes)?;
+    let used = [
+        ("for_ms", spec.for_ms.is_some()),
+        ("by_ms", spec.by_ms.is_some()),
+        ("ppm", spec.ppm.is_some()),
+        ("nth", spec.nth.is_some()),
+        ("count", spec.count.is_some()),
+        ("point", spec.point.is_some()),
+        ("per_10_000", spec.per_10_000.is_some()),
+        ("factor", spec.factor.is_some()),
+        ("bytes", spec.bytes.is_some()),
+        ("one_way", spec.one_way),
+    ];
+    check_keys("fault", kind.name, kind.keys, &used)
+}
+
+fn check_node(key: &str, on: &str, nodes: &[String]) -> Result<(), Invalid> {
+    if nodes.iter().any(|node| plan::matches(on, node)) {
+        return Ok(());
+    }
+    Err(invalid(key, on, &nodes.join(", ")))
+}
+
+fn check_keys(table: &str, kind: &str, allowed: &[&str], used: &[(&str, bool)]) -> Result<(), Invalid> {
+    match used.iter().find(|(key, is_used)| *is_used && !allowed.contains(key)) {
+        Some((key, _)) => {
+            let allowed = if allowed.is_empty() { "none but at_s and times".to_owned() } else { allowed.join(", ") };
+            Err(invalid(&format!("{table} {kind}"), key, &allowed))
+        }
+        None => Ok(()),
+    }
+}
+
+fn invalid(key: &str, value: &str, allowed: &str) -> Invalid {
+    Invalid { key: key.to_owned(), value: value.to_owned(), allowed: allowed.to_owned() }
+}
+
+fn first_word(text: &str) -> String {
+    text.split([' ', ':', ',']).next().unwrap_or_default().trim_matches(['"', '`']).to_owned()
+}

@@ -1,0 +1,241 @@
+//! The `sim` command: list, run, sweep. Wrong words get one line and exit code 2; a violation exits 1.
+
+use std::{path::Path, process::ExitCode};
+
+use crate::{
+    catalogue,
+    run::{self, RunResult, Watch},
+    scenario::{self, Scenario, ScenarioError},
+    sweep::{self, Sweep},
+};
+
+const USAGE: &str = "\
+sim: seeded simulations of the RON services
+
+  sim list                                   scenarios, each with what it shows
+  sim run NAME [--seed N] [--trace FILE]     one seed, told as it happens
+  sim sweep [NAME…] [--seeds N] [--jobs J] [--first N]
+                                             many seeds over the named scenarios (default: all)
+  sim words                                  every service, workload, fault, oracle and condition
+
+A test replays one seed: SIM_SEED=N cargo test -p sim NAME";
+
+/// Wrong usage: what to print. Its exit code is 2.
+struct Wrong(String);
+
+impl From<ScenarioError> for Wrong {
+    fn from(error: ScenarioError) -> Self {
+        Wrong(error.to_string())
+    }
+}
+
+pub fn main(args: &[String]) -> ExitCode {
+    match dispatch(args) {
+        Ok(code) => code,
+        Err(Wrong(line)) => {
+            eprintln!("sim: {line}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
+    let root = scenario::root();
+    let Some((command, rest)) = args.split_first() else {
+        println!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    match command.as_str() {
+        "list" => list(&root, &Args::parse(rest, &[])?),
+        "run" => run_one(&root, &Args::parse(rest, &["--seed", "--trace", "--plant"])?),
+        "sweep" => sweep_all(&root, &Args::parse(rest, &["--seeds", "--jobs", "--first", "--plant"])?),
+        "words" => words(&Args::parse(rest, &[])?),
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => Err(Wrong(format!("no command {other:?}; there are: list, run, sweep, words, help"))),
+    }
+}
+
+fn list(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    args.no_names("list")?;
+    for name in scenario::names(root)? {
+        let scenario = Scenario::load(root, &name)?;
+        println!("{name:<28} {}", scenario.about);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn words(args: &Args) -> Result<ExitCode, Wrong> {
+    args.no_names("words")?;
+    for service in catalogue::services() {
+        println!("service    {}", service.name());
+    }
+    for kind in crate::workload::WORKLOAD_KINDS {
+        println!("workload   {:<24} {}", kind.name, kind.keys.join(", "));
+    }
+    for kind in crate::plan::FAULT_KINDS {
+        println!("fault      {:<24} on, at_s, times{}{}", kind.name, if kind.keys.is_empty() { "" } else { ", " }, kind.keys.join(", "));
+    }
+    for kind in crate::oracle::ORACLES {
+        println!("oracle     {:<28} {}", kind.name, kind.law);
+    }
+    for condition in catalogue::CONDITIONS {
+        println!("condition  {condition}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let [name] = &args.names[..] else {
+        return Err(Wrong("run takes the name of one scenario: sim run NAME [--seed N]".to_owned()));
+    };
+    let scenario = Scenario::load(root, name)?;
+    let seed = args.number("--seed")?.unwrap_or(1);
+    println!("replay   {}", replay_line(&scenario, seed));
+    let trace_file = args.value("--trace");
+    let watch = Watch {
+        echo: true,
+        keep_lines: trace_file.is_some(),
+        plant: args.value("--plant").map(str::to_owned),
+    };
+    let run = run::run(&scenario, seed, &watch);
+    if let Some(file) = trace_file {
+        let lines = run.record.lines.join("\n") + "\n";
+        std::fs::write(file, lines).map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))?;
+    }
+    match run.violation() {
+        None => {
+            let live = run.live_after.unwrap_or_default();
+            println!(
+                "safety ok ({} oracles, {} events) · liveness ok in {:.3} s",
+                run.record.oracles,
+                run.record.events,
+                live.as_secs_f64()
+            );
+        }
+        Some(_) => print_failure(&scenario, &run),
+    }
+    let (simulated, wall) = (run.record.simulated.as_secs_f64(), run.wall.as_secs_f64());
+    println!("trace {}", run.record.hash);
+    println!(
+        "{simulated:.1} s simulated in {:.1} ms ({:.0}x at {:.1} requests per simulated second)",
+        wall * 1000.0,
+        simulated / wall.max(1e-9),
+        run.record.requests as f64 / simulated.max(1e-9)
+    );
+    Ok(if run.violation().is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let names = if args.names.is_empty() { scenario::names(root)? } else { args.names.clone() };
+    let scenarios = names.iter().map(|name| Scenario::load(root, name)).collect::<Result<Vec<_>, _>>()?;
+    if scenarios.is_empty() {
+        return Err(Wrong(format!("no scenarios in {}", root.display())));
+    }
+    let cores = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
+    let sweep = Sweep {
+        seeds: args.number("--seeds")?.unwrap_or(100 * scenarios.len() as u64),
+        first_seed: args.number("--first")?.unwrap_or(1),
+        jobs: args.number("--jobs")?.unwrap_or(cores).clamp(1, 256) as usize,
+        progress: true,
+        plant: args.value("--plant").map(str::to_owned),
+    };
+    if sweep.seeds == 0 {
+        return Err(Wrong("--seeds 0 runs nothing; it takes a number from 1".to_owned()));
+    }
+    println!("replay   any seed of this sweep: SIM_SEED=N cargo test -p sim NAME   (or sim run NAME --seed N)");
+    let result = sweep::sweep(&scenarios, &sweep, |run| {
+        let scenario = scenarios.iter().find(|s| s.name == run.scenario).expect("its own scenario");
+        print_failure(scenario, run);
+    });
+    for (name, share) in &result.by_scenario {
+        println!(
+            "{name:<28} {:>7} seeds {:>4} violations {:>9} requests {:>8.0}x real time on one core",
+            share.seeds,
+            share.violations,
+            share.requests,
+            share.simulated.as_secs_f64() / share.wall.as_secs_f64().max(1e-9),
+        );
+    }
+    println!("{}", result.requests_line());
+    println!("{}", result.closing_line());
+    Ok(if result.violations > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// How to see this very run again.
+pub fn replay_line(scenario: &Scenario, seed: u64) -> String {
+    format!("SIM_SEED={seed} cargo test -p sim {}", scenario.test_name())
+}
+
+/// Says what broke, where, and how to see it again.
+pub fn print_failure(scenario: &Scenario, run: &RunResult) {
+    println!("{}", failure_text(scenario, run));
+}
+
+pub fn failure_text(scenario: &Scenario, run: &RunResult) -> String {
+    let what = run.violation().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    format!(
+        "FAILED  {} seed {}: {what}\noptions {}\nreplay  {}",
+        scenario.name,
+        run.seed,
+        run.options.join("\n        "),
+        replay_line(scenario, run.seed)
+    )
+}
+
+/// Names and `--flag value` pairs; anything else is refused.
+struct Args {
+    names: Vec<String>,
+    values: Vec<(String, String)>,
+}
+
+impl Args {
+    fn parse(args: &[String], allowed: &[&str]) -> Result<Self, Wrong> {
+        let mut parsed = Args { names: Vec::new(), values: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if !arg.starts_with('-') {
+                parsed.names.push(arg.clone());
+                continue;
+            }
+            let (flag, inline) = match arg.split_once('=') {
+                Some((flag, value)) => (flag, Some(value.to_owned())),
+                None => (arg.as_str(), None),
+            };
+            if !allowed.contains(&flag) {
+                let known: Vec<_> = allowed.iter().filter(|f| **f != "--plant").copied().collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Wrong(format!("no option {flag:?} here; there are: {known}")));
+            }
+            let value = inline.or_else(|| args.next().cloned());
+            let value = value.ok_or_else(|| Wrong(format!("{flag} needs a value")))?;
+            parsed.values.push((flag.to_owned(), value));
+        }
+        Ok(parsed)
+    }
+
+    fn value(&self, flag: &str) -> Option<&str> {
+        self.values.iter().rev().find(|(f, _)| f == flag).map(|(_, value)| value.as_str())
+    }
+
+    fn number(&self, flag: &str) -> Result<Option<u64>, Wrong> {
+        let Some(value) = self.value(flag) else { return Ok(None) };
+        let number = parse_seed(value)
+            .ok_or_else(|| Wrong(format!("{flag} {value:?} is no number; it takes a whole number from 0 to {}", u64::MAX)))?;
+        Ok(Some(number))
+    }
+
+    fn no_names(&self, command: &str) -> Result<(), Wrong> {
+        match self.names.first() {
+            Some(name) => Err(Wrong(format!("{command} takes no name, but got {name:?}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A seed as people write it.
+pub fn parse_seed(text: &str) -> Option<u64> {
+    text.trim().replace('_', "").parse().ok()
+}

@@ -1,0 +1,182 @@
+//! Carries out a plan: each fault strikes at its time and, if it has a duration, ends after it.
+
+use std::time::Duration;
+
+use crate::{
+    disk::{DiskFaults, SimDisk},
+    net::{Link, NodeId},
+    plan::{Fault, Planned},
+    timer,
+    trace::What,
+    world::{Death, World},
+};
+
+/// Strikes every fault of the plan at its time, counted from now. Returns when the last one struck;
+/// those that last end by themselves.
+pub async fn carry_out(world: World, plan: Vec<Planned>) {
+    let begin = timer::now();
+    for planned in plan {
+        timer::sleep_until(begin + planned.at()).await;
+        let node = world.find(&planned.on).expect("validated");
+        let text = planned.fault.to_string();
+        world.recorder().record(Some(node), What::Fault { text });
+        madsim::task::spawn(strike(world.clone(), node, planned.fault));
+    }
+}
+
+/// Everything that can heal does; nodes that are down are started. What cannot be undone (bytes lost,
+/// items refused) stays.
+pub fn heal_all(world: &World) {
+    world.net().heal();
+    for node in world.node_ids() {
+        let parts = world.node_parts(node);
+        parts.chaos.heal();
+        parts.disk.set_faults(untroubled());
+        parts.clock.set_drift(0);
+        parts.clock.heal_wall();
+        world.resume(node);
+        world.start(node);
+    }
+    world.recorder().record(None, What::Phase { text: "all faults healed".to_owned() });
+}
+
+async fn strike(world: World, node: NodeId, fault: Fault) {
+    let parts = world.node_parts(node);
+    let text = fault.to_string();
+    match fault {
+        Fault::Kill { down_ms } => {
+            world.die(node, Death::Process, "killed");
+            start_after(&world, node, down_ms).await;
+        }
+        Fault::PowerOff { down_ms } => {
+            world.die(node, Death::Power, "power lost");
+            start_after(&world, node, down_ms).await;
+        }
+        Fault::Shutdown { again_ms, restart_after_ms } => {
+            world.ask_shutdown(node);
+            if let Some(ms) = again_ms {
+                timer::sleep(Duration::from_millis(ms)).await;
+                world.ask_shutdown(node);
+            }
+            start_after(&world, node, restart_after_ms).await;
+        }
+        Fault::Pause { for_ms } => {
+            world.pause(node);
+            lasting(&world, node, for_ms, &text).await;
+            world.resume(node);
+        }
+        Fault::Partition { for_ms, one_way } => {
+            each_peer(&world, node, |world, peer| {
+                world.net().set_link(peer, node, |link| link.blocked = true);
+                if !one_way {
+                    world.net().set_link(node, peer, |link| link.blocked = true);
+                }
+            });
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.blocked = false);
+        }
+        Fault::Loss { for_ms, per_10_000 } => {
+            both_ways(&world, node, |link| link.loss_per_10_000 = per_10_000);
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.loss_per_10_000 = 0);
+        }
+        Fault::Latency { for_ms, factor } => {
+            both_ways(&world, node, |link| link.latency = (link.latency.0 * factor, link.latency.1 * factor));
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.latency = (link.latency.0 / factor, link.latency.1 / factor));
+        }
+        Fault::SlowLink { for_ms, bytes_per_s } => {
+            both_ways(&world, node, |link| link.bytes_per_s = bytes_per_s);
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.bytes_per_s = 0);
+        }
+        Fault::ConnectHang { for_ms } => {
+            both_ways(&world, node, |link| link.connects_hang = true);
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.connects_hang = false);
+        }
+        Fault::ResetConnections => {
+            world.net().reset_connections(node);
+        }
+        Fault::DiskStall { for_ms } => parts.chaos.stall_disk(Duration::from_millis(for_ms)),
+        Fault::DiskErrors { for_ms, per_10_000 } => {
+            change_faults(&parts.disk, |faults| {
+                faults.eio_read_per_10k = per_10_000;
+                faults.eio_write_per_10k = per_10_000;
+            });
+            lasting(&world, node, for_ms, &text).await;
+            change_faults(&parts.disk, |faults| {
+                faults.eio_read_per_10k = 0;
+                faults.eio_write_per_10k = 0;
+            });
+        }
+        Fault::SyncFails { for_ms, per_10_000 } => {
+            change_faults(&parts.disk, |faults| faults.eio_sync_per_10k = per_10_000);
+            lasting(&world, node, for_ms, &text).await;
+            change_faults(&parts.disk, |faults| faults.eio_sync_per_10k = 0);
+        }
+        Fault::SyncLies { for_ms } => {
+            change_faults(&parts.disk, |faults| faults.lying_sync_per_10k = 10_000);
+            lasting(&world, node, for_ms, &text).await;
+            change_faults(&parts.disk, |faults| faults.lying_sync_per_10k = 0);
+        }
+        Fault::DiskFull { for_ms, free_bytes } => {
+            let limit = parts.disk.bytes_used() + free_bytes;
+            change_faults(&parts.disk, |faults| faults.capacity_bytes = Some(limit));
+            lasting(&world, node, for_ms, &text).await;
+            change_faults(&parts.disk, |faults| faults.capacity_bytes = None);
+        }
+        Fault::CrashAtDiskOp { nth, down_ms } => {
+            let at = parts.disk.incarnation_ops() + nth;
+            change_faults(&parts.disk, |faults| faults.crash_at_op = Some(at));
+            start_after(&world, node, down_ms).await;
+        }
+        Fault::BitRot => {
+            if let Some(rot) = parts.disk.corrupt_random() {
+                world.recorder().record(Some(node), What::Fault { text: format!("bit {} of byte {} in {}", rot.bit, rot.offset, rot.path) });
+            }
+        }
+        Fault::ClockJump { by_ms } => parts.clock.jump_wall(by_ms),
+        Fault::ClockDrift { ppm } => parts.clock.set_drift(ppm),
+        Fault::Panic { point, count } => parts.chaos.plan_panics(&point, count),
+        Fault::SlowCpu { for_ms, factor } => parts.chaos.slow_down(factor, Duration::from_millis(for_ms)),
+    }
+}
+
+/// A disk without faults; when the power goes, what was not synced is at risk all the same.
+pub fn untroubled() -> DiskFaults {
+    DiskFaults { lose_unsynced: true, torn: true, ..DiskFaults::default() }
+}
+
+fn change_faults(disk: &SimDisk, change: impl FnOnce(&mut DiskFaults)) {
+    let mut faults = disk.faults();
+    change(&mut faults);
+    disk.set_faults(faults);
+}
+
+/// Waits until the node is down, at most for a while, and starts it again.
+async fn start_after(world: &World, node: NodeId, ms: u64) {
+    timer::sleep(Duration::from_millis(ms)).await;
+    while world.status(node) == crate::world::Status::Up && world.is_stopping(node) {
+        timer::sleep(Duration::from_millis(10)).await;
+    }
+    world.start(node);
+}
+
+async fn lasting(world: &World, node: NodeId, ms: u64, text: &str) {
+    timer::sleep(Duration::from_millis(ms)).await;
+    world.recorder().record(Some(node), What::Healed { text: text.to_owned() });
+}
+
+fn each_peer(world: &World, node: NodeId, mut act: impl FnMut(&World, NodeId)) {
+    for peer in world.node_ids().into_iter().filter(|peer| *peer != node) {
+        act(world, peer);
+    }
+}
+
+fn both_ways(world: &World, node: NodeId, change: impl Fn(&mut Link)) {
+    each_peer(world, node, |world, peer| {
+        world.net().set_link(node, peer, &change);
+        world.net().set_link(peer, node, &change);
+    });
+}

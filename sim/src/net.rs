@@ -1,0 +1,461 @@
+//! The simulated network: hosts, links and what can go wrong between them.
+//!
+//! It behaves like TCP between machines, not like channels in a process: bytes take time, a full
+//! window pushes back, a dead process resets its connections but a dead machine says nothing, a
+//! partition delays bytes until it heals, and a connect to a silent host hangs.
+
+mod stream;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::poll_fn,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use ron_core::seam::{BoxFuture, Conn, Listener};
+
+use crate::{
+    seed::{self, SimRng},
+    timer,
+};
+pub use stream::SimStream;
+use stream::Wire;
+
+/// A node's place in the world, in the order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Every node lives in a /24 of its own unless its scenario says otherwise.
+    pub fn default_ip(self) -> IpAddr {
+        let n = self.0 + 1;
+        IpAddr::V4(Ipv4Addr::new(10, (n >> 8) as u8, n as u8, 1))
+    }
+}
+
+/// Which process of a node: it grows at every start, and what belongs to an older one is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Incarnation(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostState {
+    Up(Incarnation),
+    /// The machine answers, nobody listens: connects are refused.
+    ProcessDown,
+    /// The machine is silent: connects hang.
+    PoweredOff,
+}
+
+/// How one direction between two nodes behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    pub latency: (Duration, Duration),
+    /// Lost segments in 10,000: each costs a retransmission.
+    pub loss_per_10_000: u32,
+    /// 0 means unlimited.
+    pub bytes_per_s: u64,
+    pub blocked: bool,
+    /// New connections over it hang, old ones work.
+    pub connects_hang: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link {
+            latency: (Duration::from_micros(50), Duration::from_micros(800)),
+            loss_per_10_000: 0,
+            bytes_per_s: 0,
+            blocked: false,
+            connects_hang: false,
+        }
+    }
+}
+
+/// First and greatest retransmission time of a lost segment or an unanswered SYN.
+const RETRANSMIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Connections that wait to be accepted; more are not answered.
+const BACKLOG: usize = 1024;
+const FIRST_EPHEMERAL_PORT: u16 = 32_768;
+
+#[derive(Clone)]
+pub struct Network {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    rng: SimRng,
+    default_link: Link,
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    hosts: BTreeMap<IpAddr, NodeId>,
+    /// By node number.
+    nodes: Vec<Host>,
+    names: BTreeMap<String, IpAddr>,
+    listeners: BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>,
+    wires: Vec<Weak<Wire>>,
+    next_port: u16,
+    connects: u64,
+}
+
+struct Host {
+    ip: IpAddr,
+    state: HostState,
+}
+
+#[derive(Default)]
+struct Backlog {
+    waiting: VecDeque<(SimStream, SocketAddr)>,
+    acceptor: Option<Waker>,
+    closed: bool,
+}
+
+impl Network {
+    pub fn new(rng: SimRng, default_link: Link) -> Self {
+        Network {
+            state: Arc::new(Mutex::new(State {
+                rng,
+                default_link,
+                links: BTreeMap::new(),
+                hosts: BTreeMap::new(),
+                nodes: Vec::new(),
+                names: BTreeMap::new(),
+                listeners: BTreeMap::new(),
+                wires: Vec::new(),
+                next_port: FIRST_EPHEMERAL_PORT,
+                connects: 0,
+            })),
+        }
+    }
+
+    pub fn add_host(&self, name: &str, node: NodeId, ip: IpAddr) {
+        let mut state = self.lock();
+        state.names.insert(name.to_owned(), ip);
+        state.hosts.insert(ip, node);
+        assert_eq!(state.nodes.len(), node.0 as usize, "nodes are added in order");
+        state.nodes.push(Host { ip, state: HostState::ProcessDown });
+    }
+
+    pub fn resolve(&self, host: &str) -> Option<IpAddr> {
+        host.parse().ok().or_else(|| self.lock().names.get(host).copied())
+    }
+
+    // ----------------------------------------------------------------- what happens to hosts
+
+    pub fn host_up(&self, node: NodeId, incarnation: Incarnation) {
+        let rebooted = {
+            let mut state = self.lock();
+            let host = state.host_of(node);
+            let rebooted = host.state == HostState::PoweredOff;
+            host.state = HostState::Up(incarnation);
+            rebooted
+        };
+        if rebooted {
+            // The machine knows nothing of its old connections and resets whoever talks to it.
+            self.each_wire_of(node, |wire, _| wire.reset_dead_ends());
+        }
+    }
+
+    /// The process died. Its machine closes for it, so peers that can be reached see a reset.
+    pub fn process_died(&self, node: NodeId) {
+        self.take_down(node, HostState::ProcessDown);
+    }
+
+    /// The machine died. Nobody is told.
+    pub fn powered_off(&self, node: NodeId) {
+        self.take_down(node, HostState::PoweredOff);
+    }
+
+    fn take_down(&self, node: NodeId, to: HostState) {
+        {
+            let mut state = self.lock();
+            state.host_of(node).state = to;
+            let ip = state.ip_of(node);
+            state.listeners.retain(|addr, _| addr.ip() != ip);
+        }
+        self.each_wire_of(node, |wire, side| wire.owner_died(side, to == HostState::ProcessDown));
+    }
+
+    // ----------------------------------------------------------------- what happens to links
+
+    /// Changes both or one direction between two nodes.
+    pub fn set_link(&self, from: NodeId, to: NodeId, change: impl FnOnce(&mut Link)) {
+        let mut state = self.lock();
+        let default = state.default_link;
+        let link = state.links.entry((from, to)).or_insert(default);
+        let was_blocked = link.blocked;
+        change(link);
+        let unblocked = was_blocked && !link.blocked;
+        drop(state);
+        if unblocked {
+            self.release_stalled();
+        }
+    }
+
+    /// All links are as on the first day.
+    pub fn heal(&self) {
+        self.lock().links.clear();
+        self.release_stalled();
+    }
+
+    /// Open connections of a node are reset at both ends.
+    pub fn reset_connections(&self, node: NodeId) -> usize {
+        let mut hit = 0;
+        self.each_wire_of(node, |wire, _| hit += usize::from(wire.reset_both()));
+        hit
+    }
+
+    /// Open wires, for inspection.
+    pub fn open_wires(&self, node: NodeId) -> usize {
+        let mut open = 0;
+        self.each_wire_of(node, |wire, side| open += usize::from(wire.is_open(side)));
+        open
+    }
+
+    pub fn connects(&self) -> u64 {
+        self.lock().connects
+    }
+
+    fn release_stalled(&self) {
+        for wire in self.wires() {
+            wire.release_stalled();
+        }
+    }
+
+    fn each_wire_of(&self, node: NodeId, mut act: impl FnMut(&Wire, usize)) {
+        for wire in self.wires() {
+            for side in 0..2 {
+                if wire.node(side) == node {
+                    act(&wire, side);
+                }
+            }
+        }
+    }
+
+    /// Live wires in the order they were made, so that what is done to them all is repeatable.
+    fn wires(&self) -> Vec<Arc<Wire>> {
+        let mut state = self.lock();
+        state.wires.retain(|w| w.strong_count() > 0);
+        state.wires.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    // ------------------------------------------------------------------ listening, connecting
+
+    pub fn listen(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+        addr: SocketAddr,
+    ) -> io::Result<Box<dyn Listener>> {
+        let mut state = self.lock();
+        state.check_alive(node, incarnation)?;
+        let ip = if addr.ip().is_unspecified() || addr.ip().is_loopback() {
+            state.ip_of(node)
+        } else {
+            addr.ip()
+        };
+        if state.hosts.get(&ip) != Some(&node) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let port = if addr.port() == 0 { state.free_port() } else { addr.port() };
+        let addr = SocketAddr::new(ip, port);
+        if state.listeners.contains_key(&addr) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let backlog = Arc::new(Mutex::new(Backlog::default()));
+        state.listeners.insert(addr, backlog.clone());
+        Ok(Box::new(SimListener { net: self.clone(), addr, node, incarnation, backlog }))
+    }
+
+    pub async fn connect(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+        to: SocketAddr,
+    ) -> io::Result<Conn> {
+        let mut retry = RETRANSMIT.0 * 5;
+        loop {
+            let there = self.latency(node, to.ip());
+            timer::sleep(there).await;
+            match self.syn(node, incarnation, to)? {
+                Syn::Silence => {
+                    timer::sleep(retry).await;
+                    retry = (retry * 2).min(RETRANSMIT.1);
+                }
+                Syn::Refused(back) => {
+                    timer::sleep(back).await;
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
+                Syn::Accepted(stream, back) => {
+                    timer::sleep(back).await;
+                    return Ok(Box::new(stream));
+                }
+            }
+        }
+    }
+
+    /// What the SYN finds when it arrives.
+    fn syn(&self, node: NodeId, incarnation: Incarnation, to: SocketAddr) -> io::Result<Syn> {
+        let mut state = self.lock();
+        state.check_alive(node, incarnation)?;
+        let to = if to.ip().is_loopback() { SocketAddr::new(state.ip_of(node), to.port()) } else { to };
+        let Some(&peer) = state.hosts.get(&to.ip()) else { return Ok(Syn::Silence) };
+        let up = state.host_of(peer).state;
+        let (there, back) = (state.link(node, peer), state.link(peer, node));
+        if there.blocked || back.blocked || there.connects_hang || up == HostState::PoweredOff {
+            return Ok(Syn::Silence);
+        }
+        let latency = seed::pick_duration(&mut state.rng, back.latency);
+        let (HostState::Up(peer_incarnation), Some(backlog)) = (up, state.listeners.get(&to).cloned())
+        else {
+            return Ok(Syn::Refused(latency));
+        };
+        let mut backlog = backlog.lock().unwrap();
+        if backlog.waiting.len() >= BACKLOG {
+            return Ok(Syn::Silence);
+        }
+        let from = SocketAddr::new(state.ip_of(node), state.free_port());
+        let wire = Arc::new(Wire::new(self.clone(), (node, incarnation), (peer, peer_incarnation)));
+        state.remember(&wire);
+        state.connects += 1;
+        backlog.waiting.push_back((SimStream::new(wire.clone(), 1), from));
+        if let Some(acceptor) = backlog.acceptor.take() {
+            acceptor.wake();
+        }
+        Ok(Syn::Accepted(SimStream::new(wire, 0), latency))
+    }
+
+    fn latency(&self, from: NodeId, to: IpAddr) -> Duration {
+        let mut state = self.lock();
+        let to = state.hosts.get(&to).copied().unwrap_or(from);
+        let link = state.link(from, to);
+        seed::pick_duration(&mut state.rng, link.latency)
+    }
+
+    /// How long a segment of `len` bytes takes from one node to the other; `None` if the link is cut.
+    fn transit(&self, from: NodeId, to: NodeId, len: usize) -> Option<Duration> {
+        let mut state = self.lock();
+        let link = state.link(from, to);
+        if link.blocked {
+            return None;
+        }
+        let mut takes = seed::pick_duration(&mut state.rng, link.latency);
+        let mut retransmit = RETRANSMIT.0;
+        while seed::chance(&mut state.rng, link.loss_per_10_000) {
+            takes += retransmit;
+            retransmit = (retransmit * 2).min(RETRANSMIT.1);
+        }
+        if let Some(ns) = (len as u64 * 1_000_000_000).checked_div(link.bytes_per_s) {
+            takes += Duration::from_nanos(ns);
+        }
+        Some(takes)
+    }
+
+    /// After a heal the sender finds out only at its next retransmission.
+    fn retransmission(&self) -> Duration {
+        seed::pick_duration(&mut self.lock().rng, (Duration::ZERO, RETRANSMIT.0))
+    }
+
+    fn host_state(&self, node: NodeId) -> HostState {
+        self.lock().host_of(node).state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+enum Syn {
+    Silence,
+    Refused(Duration),
+    Accepted(SimStream, Duration),
+}
+
+impl State {
+    fn host_of(&mut self, node: NodeId) -> &mut Host {
+        &mut self.nodes[node.0 as usize]
+    }
+
+    fn ip_of(&self, node: NodeId) -> IpAddr {
+        self.nodes[node.0 as usize].ip
+    }
+
+    fn link(&self, from: NodeId, to: NodeId) -> Link {
+        if self.links.is_empty() {
+            return self.default_link;
+        }
+        self.links.get(&(from, to)).copied().unwrap_or(self.default_link)
+    }
+
+    fn check_alive(&mut self, node: NodeId, incarnation: Incarnation) -> io::Result<()> {
+        if self.host_of(node).state == HostState::Up(incarnation) { Ok(()) } else { Err(stale()) }
+    }
+
+    fn free_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
+        port
+    }
+
+    fn remember(&mut self, wire: &Arc<Wire>) {
+        // Amortised: closed wires are swept when the list has doubled.
+        if self.wires.len() == self.wires.capacity() {
+            self.wires.retain(|w| w.strong_count() > 0);
+        }
+        self.wires.push(Arc::downgrade(wire));
+    }
+}
+
+/// What a handle gets whose process is gone.
+pub fn stale() -> io::Error {
+    io::Error::other("stale incarnation: the process that owned this handle is gone")
+}
+
+struct SimListener {
+    net: Network,
+    addr: SocketAddr,
+    node: NodeId,
+    incarnation: Incarnation,
+    backlog: Arc<Mutex<Backlog>>,
+}
+
+impl Listener for SimListener {
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Conn, SocketAddr)>> {
+        Box::pin(poll_fn(|cx| {
+            if let Err(gone) = self.net.lock().check_alive(self.node, self.incarnation) {
+                return Poll::Ready(Err(gone));
+            }
+            let mut backlog = self.backlog.lock().unwrap();
+            match backlog.waiting.pop_front() {
+                Some((stream, peer)) => Poll::Ready(Ok((Box::new(stream) as Conn, peer))),
+                None => {
+                    backlog.acceptor = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        }))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.addr)
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut backlog = self.backlog.lock().unwrap();
+            backlog.closed = true;
+            std::mem::take(&mut backlog.waiting)
+        };
+        let mut state = self.net.lock();
+        if state.listeners.get(&self.addr).is_some_and(|b| Arc::ptr_eq(b, &self.backlog)) {
+            state.listeners.remove(&self.addr);
+        }
+        drop(state);
+        // Dropped last and outside the lock: closing a stream takes it.
+        drop(waiting);
+    }
+}

@@ -1,0 +1,106 @@
+//! Oracles: laws that every run must keep. One file each, under `oracles/`.
+//!
+//! An oracle sees each event as it happens and, now and then, the whole world. It remembers what it
+//! needs and speaks only when a law is broken, saying what a person needs to know.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use ron_core::view::{QueueStats, TaskCounts};
+
+use crate::{disk::SimDisk, trace::Event};
+
+mod acked_is_durable;
+mod aborts_counted;
+mod drain_within_deadline;
+mod live_again;
+mod none_aborted;
+mod none_alive_after_stop;
+mod nothing_lost;
+mod one_outcome;
+mod queue_conserves;
+mod queue_depth;
+mod ready_again;
+mod ready_says_why;
+mod restart_budget;
+mod stale_changes_nothing;
+mod time_moves_forward;
+
+pub use live_again::LIVE_AGAIN;
+
+pub type Verdict = Result<(), String>;
+
+pub trait Oracle: Send {
+    fn name(&self) -> &'static str;
+
+    fn event(&mut self, event: &Event) -> Verdict {
+        let _ = event;
+        Ok(())
+    }
+
+    fn sample(&mut self, view: &WorldView) -> Verdict {
+        let _ = view;
+        Ok(())
+    }
+
+    fn finish(&mut self, view: &WorldView) -> Verdict {
+        self.sample(view)
+    }
+}
+
+/// The world as oracles see it between events.
+pub struct WorldView {
+    pub at: Duration,
+    pub nodes: Vec<NodeView>,
+}
+
+pub struct NodeView {
+    pub id: u32,
+    pub name: String,
+    pub service: &'static str,
+    pub up: bool,
+    pub incarnation: u32,
+    pub queues: Vec<QueueStats>,
+    pub tasks: BTreeMap<&'static str, TaskCounts>,
+    pub disk: SimDisk,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub at: Duration,
+    pub oracle: &'static str,
+    pub why: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:.3}s: {}", self.oracle, self.at.as_secs_f64(), self.why)
+    }
+}
+
+/// An oracle of the catalogue.
+pub struct OracleKind {
+    pub name: &'static str,
+    pub law: &'static str,
+    pub make: fn() -> Box<dyn Oracle>,
+}
+
+pub const ORACLES: &[OracleKind] = &[
+    one_outcome::KIND,
+    queue_conserves::KIND,
+    queue_depth::KIND,
+    nothing_lost::KIND,
+    none_alive_after_stop::KIND,
+    aborts_counted::KIND,
+    none_aborted::KIND,
+    drain_within_deadline::KIND,
+    ready_says_why::KIND,
+    ready_again::KIND,
+    restart_budget::KIND,
+    acked_is_durable::KIND,
+    stale_changes_nothing::KIND,
+    time_moves_forward::KIND,
+];
+
+pub fn find(name: &str) -> Option<&'static OracleKind> {
+    ORACLES.iter().find(|kind| kind.name == name)
+}

@@ -1,0 +1,176 @@
+//! The worker pool: a small real service on which the kernel is proven.
+//!
+//! listener → Queue (RejectNew) → N workers → Disk. It is wired like every service of the project; it
+//! lives here because nobody runs it in production. `plant` makes it misbehave in one named way, so
+//! that each oracle can be seen to notice.
+
+mod api;
+pub mod config;
+pub mod log;
+mod store;
+mod worker;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use ron_core::{
+    bus::Bus,
+    queue::{Queue, RejectNew},
+    readiness::Readiness,
+    seam::BoxFuture,
+    serve::ServeOptions,
+    supervisor::{Supervisor, TaskSpec},
+    view::{QueueStats, QueueView},
+};
+
+use self::{config::PoolConfig, store::Store, worker::Job};
+use crate::{
+    service::{ProcessContext, SimService},
+    trace::StopReport,
+};
+
+pub const NAME: &str = "pool";
+pub const LOG_FILE: &str = "items.log";
+pub const PORT: u16 = 7000;
+
+pub struct PoolService;
+
+impl SimService for PoolService {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn port(&self) -> u16 {
+        PORT
+    }
+
+    fn check_config(&self, config: &toml::Table) -> Result<(), String> {
+        PoolConfig::from_table(config).map(|_| ())
+    }
+
+    fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
+        Box::pin(run(process))
+    }
+}
+
+/// What handlers and workers share.
+pub(crate) struct App {
+    pub env: ron_core::Env,
+    pub config: PoolConfig,
+    pub queue: Queue<Job, RejectNew>,
+    pub store: Store,
+    pub readiness: Readiness,
+    pub draining: AtomicBool,
+    pub incarnation: u32,
+    pub plant: Option<String>,
+}
+
+impl App {
+    pub fn planted(&self, bug: &str) -> bool {
+        self.plant.as_deref() == Some(bug)
+    }
+}
+
+async fn run(process: ProcessContext) -> StopReport {
+    let env = process.env.clone();
+    let config = PoolConfig::from_table(&process.config).expect("checked before the start");
+    let bus = Bus::new();
+    let readiness = Readiness::new(env.clone(), bus.clone());
+    let cap = config.queue_cap + usize::from(process.planted("cap_off_by_one"));
+    let queue = Queue::new("work", cap, RejectNew);
+    let store = Store::open(&env).await;
+    process.inspector.show_queue(Arc::new(Declared {
+        queue: queue.clone(),
+        cap: config.queue_cap,
+        miscounts: process.planted("miscount"),
+    }));
+    let app = Arc::new(App {
+        env: env.clone(),
+        config,
+        queue,
+        store,
+        readiness: readiness.clone(),
+        draining: AtomicBool::new(false),
+        incarnation: process.incarnation,
+        plant: process.plant.clone(),
+    });
+
+    let mut supervisor = Supervisor::new(env.clone(), bus, readiness);
+    let allowed = wire(&mut supervisor, &app);
+    process.inspector.show_tasks(Arc::new(supervisor.view()));
+    if process.planted("leak_task") {
+        drop(env.spawn("leaked", std::future::pending::<()>()));
+    }
+    let report = supervisor.run(process.shutdown.clone()).await;
+    let aborted = if process.planted("uncounted_abort") { 0 } else { report.aborted };
+    StopReport { alive: 0, aborted, allowed }
+}
+
+/// Tasks and drain phases; returns how long a drain may take in all.
+fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
+    let config = &app.config;
+    let drain = Duration::from_millis(config.drain_deadline_ms);
+    let honest = if app.planted("ignore_drain_deadline") { drain * 20 } else { drain };
+    let hook = app.clone();
+    let work = supervisor.phase("work", honest, move || {
+        // New requests are refused, queued jobs are finished.
+        hook.draining.store(true, Ordering::Relaxed);
+        hook.queue.close();
+    });
+    let hook = app.clone();
+    let closing = Duration::from_secs(1);
+    let listening = supervisor.phase("listener", closing, move || drop(hook.queue.clear()));
+
+    let spec = TaskSpec {
+        ready_while_restarting: config.ready_while_restarting,
+        ..TaskSpec::new("worker", "worker", work)
+    };
+    let shared = app.clone();
+    supervisor.workers(config.workers, spec, move |_| worker::run(shared.clone()));
+    if config.ticker {
+        let shared = app.clone();
+        supervisor.task(TaskSpec::new("ticker", "ticker", work), move |context| {
+            worker::tick(shared.clone(), context.stop)
+        });
+    }
+    if let Some(late_ms) = config.late_ms {
+        let shared = app.clone();
+        supervisor.task(TaskSpec::new("late", "late", work), move |context| {
+            worker::subscribe_late(shared.clone(), Duration::from_millis(late_ms), context.stop)
+        });
+    }
+    let shared = app.clone();
+    let close_grace = closing - Duration::from_millis(100);
+    supervisor.task(TaskSpec::new("listener", "listener", listening), move |context| {
+        let app = shared.clone();
+        async move {
+            let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+            let listener = app.env.listen(addr).await.expect("the port is free");
+            let options = ServeOptions { close_grace, ..ServeOptions::default() };
+            let router = api::router(app.clone());
+            app.env.clone().serve(listener, router, options, context.stop).await;
+        }
+    });
+    drain + closing
+}
+
+/// The queue as it was declared, whatever was built.
+struct Declared {
+    queue: Queue<Job, RejectNew>,
+    cap: usize,
+    miscounts: bool,
+}
+
+impl QueueView for Declared {
+    fn stats(&self) -> QueueStats {
+        let stats = self.queue.stats();
+        let refused = if self.miscounts { stats.refused / 2 } else { stats.refused };
+        QueueStats { cap: self.cap, refused, ..stats }
+    }
+}

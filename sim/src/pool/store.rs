@@ -1,0 +1,92 @@
+//! The pool's file: append and sync, one record at a time; a torn tail is cut off.
+//!
+//! After a failed write or sync nothing is known about the tail, so it is cut back to the last record
+//! that is known to be durable before anything else is written.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use ron_core::{
+    Env, Lost,
+    seam::{Disk, DiskFile, Open},
+};
+
+use super::{
+    LOG_FILE,
+    log::{self, Record},
+};
+
+#[derive(Clone)]
+pub struct Store {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<Arc<dyn DiskFile>>,
+    /// Everything before this is durable.
+    good_len: u64,
+    /// What is behind `good_len` is unknown.
+    suspect: bool,
+}
+
+impl Store {
+    /// Opens the file and repairs its tail; on an error the first write tries again.
+    pub async fn open(env: &Env) -> Store {
+        let store = Store { state: Arc::default() };
+        let opening = store.clone();
+        let _ = env.disk(move |disk| opening.state.lock().unwrap().ready(disk).map(|_| ())).await;
+        store
+    }
+
+    /// True once the record is durable; `Err` means it is not there.
+    pub async fn append(&self, env: &Env, record: Record, sync: bool) -> Result<io::Result<()>, Lost> {
+        let state = self.state.clone();
+        env.disk(move |disk| state.lock().unwrap().append(disk, record, sync)).await
+    }
+}
+
+impl State {
+    fn append(&mut self, disk: &Arc<dyn Disk>, record: Record, sync: bool) -> io::Result<()> {
+        let file = self.ready(disk)?;
+        self.suspect = true;
+        file.write_at(self.good_len, &record.encode())?;
+        if sync {
+            file.sync()?;
+        }
+        self.good_len += log::RECORD as u64;
+        self.suspect = false;
+        Ok(())
+    }
+
+    /// The open file, with nothing behind `good_len`.
+    fn ready(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Arc<dyn DiskFile>> {
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                let file = disk.open(LOG_FILE, Open::Create)?;
+                disk.sync_dir("")?;
+                let mut bytes = vec![0; file.len()? as usize];
+                let mut at = 0;
+                while at < bytes.len() {
+                    match file.read_at(at as u64, &mut bytes[at..])? {
+                        0 => break,
+                        n => at += n,
+                    }
+                }
+                self.good_len = log::read(&bytes).1 as u64;
+                self.suspect = true;
+                self.file = Some(file.clone());
+                file
+            }
+        };
+        if self.suspect {
+            file.set_len(self.good_len)?;
+            file.sync()?;
+            self.suspect = false;
+        }
+        Ok(file)
+    }
+}

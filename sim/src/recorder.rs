@@ -1,0 +1,172 @@
+//! Takes down what happens and asks every oracle about it, the moment it happens.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use crate::{
+    net::NodeId,
+    oracle::{Oracle, Violation, WorldView},
+    timer,
+    trace::{Event, Outcome, Trace, What},
+};
+
+#[derive(Clone)]
+pub struct Recorder {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    trace: Trace,
+    node_names: Vec<String>,
+    oracles: Vec<Box<dyn Oracle>>,
+    violation: Option<Violation>,
+    /// Names of everything that was ever seen: probes, faults, kinds of outcome.
+    marks: BTreeMap<String, u64>,
+    seen_probes: BTreeSet<&'static str>,
+    requests: u64,
+    /// Prints what matters as it happens.
+    echo: bool,
+}
+
+impl Recorder {
+    pub fn new(oracles: Vec<Box<dyn Oracle>>, keep_lines: bool, echo: bool) -> Self {
+        Recorder {
+            state: Arc::new(Mutex::new(State {
+                trace: Trace::new(keep_lines),
+                node_names: Vec::new(),
+                oracles,
+                violation: None,
+                marks: BTreeMap::new(),
+                seen_probes: BTreeSet::new(),
+                requests: 0,
+                echo,
+            })),
+        }
+    }
+
+    pub fn add_node(&self, name: &str) {
+        self.lock().node_names.push(name.to_owned());
+    }
+
+    pub fn record(&self, node: Option<NodeId>, what: What) {
+        let at = timer::elapsed();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let event = Event { at, node: node.map(|n| n.0), what };
+        let name = node.map_or("world", |n| state.node_names[n.0 as usize].as_str());
+        state.trace.push(&event, name);
+        if state.echo && event.what.matters() {
+            println!("{:>9.3}s {:<8} {}", at.as_secs_f64(), name, event.what);
+        }
+        state.mark(&event.what);
+        for oracle in &mut state.oracles {
+            if let Err(why) = oracle.event(&event) {
+                let oracle = oracle.name();
+                state.violation.get_or_insert(Violation { at, oracle, why });
+            }
+        }
+    }
+
+    /// Shows every oracle the whole world, between events.
+    pub fn sample(&self, view: &WorldView) {
+        self.ask(|oracle| oracle.sample(view));
+    }
+
+    /// The run is over: what is missing now stays missing.
+    pub fn finish(&self, view: &WorldView) {
+        self.ask(|oracle| oracle.finish(view));
+    }
+
+    fn ask(&self, mut question: impl FnMut(&mut dyn Oracle) -> Result<(), String>) {
+        let at = timer::elapsed();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        for oracle in &mut state.oracles {
+            if let Err(why) = question(oracle.as_mut()) {
+                let oracle = oracle.name();
+                state.violation.get_or_insert(Violation { at, oracle, why });
+            }
+        }
+    }
+
+    pub fn violate(&self, oracle: &'static str, why: String) {
+        let at = timer::elapsed();
+        self.lock().violation.get_or_insert(Violation { at, oracle, why });
+    }
+
+    pub fn violated(&self) -> bool {
+        self.lock().violation.is_some()
+    }
+
+    pub fn into_record(self, simulated: Duration) -> Record {
+        let mut state = self.lock();
+        Record {
+            hash: state.trace.hash(),
+            events: state.trace.events(),
+            lines: state.trace.take_lines(),
+            oracles: state.oracles.len(),
+            violation: state.violation.take(),
+            marks: std::mem::take(&mut state.marks),
+            requests: state.requests,
+            simulated,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl State {
+    fn mark(&mut self, what: &What) {
+        let name = match what {
+            What::Request { .. } => {
+                self.requests += 1;
+                return;
+            }
+            // The hot case: count each name once, without building a string.
+            What::Probe { event, .. } => {
+                if self.seen_probes.insert(event) {
+                    self.marks.insert((*event).to_owned(), 1);
+                }
+                return;
+            }
+            What::Outcome { outcome: Outcome::Answered(status), .. } => match status {
+                200 => "http.200",
+                429 => "http.429",
+                503 => "http.503",
+                504 => "http.504",
+                500 => "http.500",
+                _ => "http.other",
+            },
+            What::Outcome { outcome: Outcome::NotSent, .. } => "http.not_sent",
+            What::Outcome { outcome: Outcome::Unknown, .. } => "http.unknown",
+            What::Died { .. } => "node.died",
+            What::Stopped { report } if report.aborted > 0 => "node.stopped_with_aborts",
+            What::Stopped { .. } => "node.stopped",
+            What::Ready { ready: false, .. } => "node.not_ready",
+            What::Ready { ready: true, .. } => "node.ready",
+            _ => return,
+        };
+        match self.marks.get_mut(name) {
+            Some(count) => *count += 1,
+            None => _ = self.marks.insert(name.to_owned(), 1),
+        }
+    }
+}
+
+/// What is left of a run.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub hash: String,
+    pub events: u64,
+    pub lines: Vec<String>,
+    pub oracles: usize,
+    pub violation: Option<Violation>,
+    pub marks: BTreeMap<String, u64>,
+    pub requests: u64,
+    pub simulated: Duration,
+}

@@ -1,0 +1,239 @@
+//! The seam on madsim: what one process of one simulated node sees of its world.
+//!
+//! Everything here belongs to one incarnation. When the node dies, this stays behind in whatever still
+//! holds it, and all it answers is errors.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use madsim::runtime::NodeHandle;
+use rand_core::Rng;
+use ron_core::seam::{
+    Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe, Runtime,
+    Tasks,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    chaos::Chaos,
+    clock::NodeClock,
+    disk::{self, SimDisk},
+    http_client::HttpClient,
+    net::{Incarnation, Network, NodeId},
+    offload::OffloadPools,
+    seed::SimRng,
+    timer,
+};
+
+/// What the world lends to each incarnation of a node.
+#[derive(Clone)]
+pub struct NodeParts {
+    pub id: NodeId,
+    pub clock: Arc<NodeClock>,
+    pub disk: SimDisk,
+    pub chaos: Arc<Chaos>,
+    pub net: Network,
+    /// Told of every probe.
+    pub observer: Arc<dyn Fn(NodeId, &'static str, u64, fmt::Arguments<'_>) + Send + Sync>,
+    /// Told when the disk decided that the node dies here.
+    pub on_disk_crash: Arc<dyn Fn(NodeId, Incarnation) + Send + Sync>,
+}
+
+#[derive(Clone)]
+pub struct SimRuntime {
+    process: Arc<Process>,
+}
+
+pub struct Process {
+    pub parts: NodeParts,
+    pub incarnation: Incarnation,
+    spawner: NodeHandle,
+    entropy: Mutex<SimRng>,
+    disk: Arc<dyn Disk>,
+    http: HttpClient,
+    pools: OffloadPools,
+    live_tasks: Arc<AtomicU64>,
+}
+
+impl SimRuntime {
+    pub fn new(
+        parts: NodeParts,
+        incarnation: Incarnation,
+        spawner: NodeHandle,
+        entropy: SimRng,
+    ) -> Self {
+        let disk = parts.disk.mount();
+        let process = Process {
+            parts,
+            incarnation,
+            spawner,
+            entropy: Mutex::new(entropy),
+            disk,
+            http: HttpClient::default(),
+            pools: OffloadPools::default(),
+            live_tasks: Arc::default(),
+        };
+        SimRuntime { process: Arc::new(process) }
+    }
+
+    /// Tasks spawned through the seam that have not ended.
+    pub fn live_tasks(&self) -> u64 {
+        self.process.live_tasks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+}
+
+impl Clock for SimRuntime {
+    fn now(&self) -> Instant {
+        self.process.parts.clock.now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.process.parts.clock.wall()
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(timer::sleep_until(self.process.parts.clock.world_instant(at)))
+    }
+}
+
+impl Net for SimRuntime {
+    fn listen(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        let Process { parts, incarnation, .. } = &*self.process;
+        Box::pin(async move { parts.net.listen(parts.id, *incarnation, addr) })
+    }
+
+    fn connect(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Conn>> {
+        let Process { parts, incarnation, .. } = &*self.process;
+        Box::pin(parts.net.connect(parts.id, *incarnation, addr))
+    }
+
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let found = self.process.parts.net.resolve(host).map(|ip| vec![SocketAddr::new(ip, port)]);
+        Box::pin(async move {
+            found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no host named {host}")))
+        })
+    }
+}
+
+impl Http for SimRuntime {
+    fn request(
+        &self,
+        request: http::Request<Bytes>,
+        deadline: Instant,
+    ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
+        Box::pin(self.process.http.request(self, request, deadline))
+    }
+}
+
+impl Tasks for SimRuntime {
+    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
+        let guard = LiveTask::new(&self.process.live_tasks);
+        let handle = self.process.spawner.spawn(async move {
+            let _guard = guard;
+            task.await;
+        });
+        Box::new(SimAbort(handle.abort_handle()))
+    }
+
+    fn offload(&self, pool: Pool, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        let (done, finished) = oneshot::channel::<()>();
+        let process = self.process.clone();
+        let ticket = process.pools.queue(pool);
+        self.process.spawner.spawn(async move {
+            ticket.turn().await;
+            process.run_offloaded(pool, job).await;
+            drop(ticket);
+            let _ = done.send(());
+        });
+        // An incarnation that died in the middle never answers, as a dead process would not.
+        Box::pin(async move {
+            if finished.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+impl Process {
+    async fn run_offloaded(&self, pool: Pool, job: Box<dyn FnOnce() + Send>) {
+        let on_disk = pool == Pool::DISK;
+        if on_disk {
+            self.parts.chaos.disk_stall_over().await;
+        }
+        let guard = on_disk.then(disk::enter_offload);
+        // A panicking job drops its result sender: its caller sees that it is lost.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+        drop(guard);
+        if on_disk && self.parts.disk.crashed() {
+            (self.parts.on_disk_crash)(self.parts.id, self.incarnation);
+            return std::future::pending().await;
+        }
+        let cost = if on_disk { self.parts.disk.take_accrued() } else { CPU_JOB };
+        timer::sleep(cost * self.parts.chaos.slowness()).await;
+    }
+}
+
+/// What a closure on a CPU pool costs; its real running time must not matter.
+const CPU_JOB: Duration = Duration::from_micros(20);
+
+impl Entropy for SimRuntime {
+    fn fill(&self, buf: &mut [u8]) {
+        self.process.entropy.lock().unwrap().fill_bytes(buf);
+    }
+}
+
+impl Probe for SimRuntime {
+    fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        (self.process.parts.observer)(self.process.parts.id, event, id, detail);
+    }
+
+    fn fault_point(&self, point: &'static str) {
+        if self.process.parts.chaos.take_panic(point) {
+            // Unwinds without the panic hook: a planned panic is no news on stderr.
+            std::panic::resume_unwind(Box::new(format!("simulated panic in {point}")));
+        }
+    }
+}
+
+impl Runtime for SimRuntime {
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.process.disk.clone()
+    }
+}
+
+struct SimAbort(madsim::task::AbortHandle);
+
+impl Abort for SimAbort {
+    fn abort(&self) {
+        self.0.abort();
+    }
+}
+
+struct LiveTask(Arc<AtomicU64>);
+
+impl LiveTask {
+    fn new(count: &Arc<AtomicU64>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        LiveTask(count.clone())
+    }
+}
+
+impl Drop for LiveTask {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

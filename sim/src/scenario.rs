@@ -1,0 +1,306 @@
+//! A scenario: what to simulate, as data. Topology, workload, faults, checks.
+//!
+//! Every number may be a range that the seed draws from. Everything a file can get wrong is said in one
+//! line that names the file, the place and what is allowed.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+use crate::{
+    catalogue,
+    seed::{self, SimRng},
+};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Path below `scenarios/` without its ending: `shutdown-race`, `kms/disk-full`.
+    #[serde(skip)]
+    pub name: String,
+    pub about: String,
+    #[serde(default)]
+    pub proves: Vec<String>,
+    pub node: Vec<NodeSpec>,
+    #[serde(default)]
+    pub link: LinkSpec,
+    #[serde(default)]
+    pub workload: Vec<WorkloadSpec>,
+    #[serde(default)]
+    pub fault: Vec<FaultSpec>,
+    pub check: CheckSpec,
+    #[serde(default)]
+    pub seeds: SeedsSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSpec {
+    pub name: String,
+    pub service: String,
+    /// That many nodes: `name`, `name-2`, `name-3` …
+    #[serde(default = "one")]
+    pub count: u32,
+    #[serde(default)]
+    pub config: toml::Table,
+    /// Clock drift in parts per million, either way.
+    #[serde(default)]
+    pub drift_ppm: Span,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    pub latency_us: Span,
+}
+
+impl Default for LinkSpec {
+    fn default() -> Self {
+        LinkSpec { latency_us: Span { lo: 50.0, hi: 800.0 } }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSpec {
+    pub kind: String,
+    /// Nodes by name or by prefix; default: all service nodes, in turn.
+    pub on: Option<String>,
+    #[serde(default)]
+    pub clients: Option<Span>,
+    /// Of each client.
+    #[serde(default)]
+    pub rate_per_s: Option<Span>,
+    #[serde(default)]
+    pub at_s: Span,
+    #[serde(default)]
+    pub for_s: Option<Span>,
+    /// Ends after this many requests of all clients, whatever `for_s` says.
+    #[serde(default)]
+    pub requests: Option<Span>,
+    #[serde(default)]
+    pub timeout_ms: Option<Span>,
+    #[serde(default)]
+    pub every_ms: Option<Span>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultSpec {
+    pub kind: String,
+    pub on: String,
+    #[serde(default)]
+    pub at_s: Span,
+    #[serde(default)]
+    pub times: Option<Span>,
+    #[serde(default)]
+    pub for_ms: Option<Span>,
+    #[serde(default)]
+    pub by_ms: Option<Span>,
+    #[serde(default)]
+    pub ppm: Option<Span>,
+    #[serde(default)]
+    pub nth: Option<Span>,
+    #[serde(default)]
+    pub count: Option<Span>,
+    #[serde(default)]
+    pub point: Option<String>,
+    #[serde(default)]
+    pub per_10_000: Option<Span>,
+    #[serde(default)]
+    pub factor: Option<Span>,
+    #[serde(default)]
+    pub bytes: Option<Span>,
+    #[serde(default)]
+    pub one_way: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckSpec {
+    pub always: Vec<String>,
+    pub eventually: Eventually,
+    /// Probes that at least one seed of a test must reach: a run that never comes near its subject
+    /// proves nothing.
+    #[serde(default)]
+    pub sometimes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Eventually {
+    pub within_s: f64,
+    pub hold: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeedsSpec {
+    /// Seeds that `cargo test` runs.
+    pub test: u64,
+}
+
+impl Default for SeedsSpec {
+    fn default() -> Self {
+        SeedsSpec { test: 20 }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A number, or `[lo, hi]` to draw from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(try_from = "SpanText")]
+pub struct Span {
+    pub lo: f64,
+    pub hi: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SpanText {
+    Fixed(f64),
+    Range(Vec<f64>),
+}
+
+impl TryFrom<SpanText> for Span {
+    type Error = String;
+
+    fn try_from(text: SpanText) -> Result<Self, String> {
+        let (lo, hi) = match text {
+            SpanText::Fixed(value) => (value, value),
+            SpanText::Range(range) => match range[..] {
+                [lo, hi] => (lo, hi),
+                _ => return Err("a range is [lowest, highest]".to_owned()),
+            },
+        };
+        if !lo.is_finite() || !hi.is_finite() || lo > hi {
+            return Err(format!("[{lo}, {hi}] is no range: the lowest comes first"));
+        }
+        Ok(Span { lo, hi })
+    }
+}
+
+impl Span {
+    pub fn fixed(value: f64) -> Self {
+        Span { lo: value, hi: value }
+    }
+
+    pub fn draw(self, rng: &mut SimRng) -> f64 {
+        // Fixed-point at a millionth: exact for what a person writes, and the same on every machine.
+        let unit = 1_000_000.0;
+        let offset = (self.lo * unit).round() as i64;
+        let width = ((self.hi - self.lo) * unit).round() as u64;
+        (offset + seed::pick(rng, 0, width) as i64) as f64 / unit
+    }
+
+    pub fn draw_count(self, rng: &mut SimRng) -> u64 {
+        seed::pick(rng, self.lo.max(0.0) as u64, self.hi.max(0.0) as u64)
+    }
+
+    pub fn draw_signed(self, rng: &mut SimRng) -> i64 {
+        self.draw(rng).round() as i64
+    }
+
+    pub fn draw_secs(self, rng: &mut SimRng) -> Duration {
+        Duration::from_secs_f64(self.draw(rng).max(0.0))
+    }
+
+    pub fn draw_millis(self, rng: &mut SimRng) -> Duration {
+        Duration::from_secs_f64(self.draw(rng).max(0.0) / 1000.0)
+    }
+}
+
+/// Why a scenario cannot be used: one line, ready to print.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ScenarioError(pub String);
+
+impl Scenario {
+    pub fn load(root: &Path, name: &str) -> Result<Self, ScenarioError> {
+        let path = root.join(format!("{name}.toml"));
+        if !path.is_file() {
+            let known = names(root)?.join(", ");
+            return Err(ScenarioError(format!("no scenario named {name:?}; there are: {known}")));
+        }
+        let text = std::fs::read_to_string(&path)
+            .map_err(|e| ScenarioError(format!("{}: cannot be read: {e}", path.display())))?;
+        Self::parse(name, &path.display().to_string(), &text)
+    }
+
+    pub fn parse(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
+        let mut scenario: Scenario = toml::from_str(text).map_err(|e| {
+            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let message = e.message().replace('\n', " ");
+            ScenarioError(format!("{file}:{line}: {message}"))
+        })?;
+        scenario.name = name.to_owned();
+        catalogue::validate(&scenario)
+            .map_err(|e| ScenarioError(format!("{file}:{}: {}", line_of(text, &e.value), e)))?;
+        Ok(scenario)
+    }
+
+    /// The name as a test path: `kms/disk-full` is `kms::disk_full`.
+    pub fn test_name(&self) -> String {
+        test_name(&self.name)
+    }
+}
+
+pub fn test_name(name: &str) -> String {
+    name.replace('/', "::").replace('-', "_")
+}
+
+/// Where in the file a wrong word stands, for an editor to jump to.
+fn line_of(text: &str, word: &str) -> usize {
+    text.lines().position(|line| !word.is_empty() && line.contains(word)).map_or(1, |n| n + 1)
+}
+
+/// A word that the catalogue does not know, or a key that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    pub key: String,
+    pub value: String,
+    pub allowed: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?} is not allowed; allowed: {}", self.key, self.value, self.allowed)
+    }
+}
+
+/// All scenarios below `root`, sorted; filed bugs are not among them.
+pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let full = root.join(&folder);
+        let entries = std::fs::read_dir(&full).map_err(|e| {
+            ScenarioError(format!("{}: scenarios cannot be listed: {e}", full.display()))
+        })?;
+        for entry in entries.flatten() {
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                if entry.file_name() != "bugs" {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|e| e == "toml") {
+                found.push(path.with_extension("").to_string_lossy().replace('\\', "/"));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Where the scenarios of this checkout lie.
+pub fn root() -> PathBuf {
+    std::env::var_os("SIM_SCENARIOS")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")), PathBuf::from)
+}

@@ -1,0 +1,74 @@
+//! What a service must bring to live in a simulated world.
+
+use std::sync::{Arc, Mutex};
+
+use ron_core::{
+    Env,
+    seam::BoxFuture,
+    shutdown::Shutdown,
+    view::{QueueView, TaskView},
+};
+
+use crate::{disk::SimDisk, trace::StopReport};
+
+/// A service as the simulator starts it: the same wiring as its binary, on another Env.
+pub trait SimService: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// The port of its HTTP listener, for workloads and for `/readyz`.
+    fn port(&self) -> u16;
+
+    /// Refuses a config that cannot be used; called before anything runs.
+    fn check_config(&self, config: &toml::Table) -> Result<(), String>;
+
+    /// Puts on the disk what a first start would need too long to make.
+    fn prepare(&self, disk: &SimDisk) {
+        let _ = disk;
+    }
+
+    /// Runs one process until it has stopped.
+    fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport>;
+}
+
+/// What one process is given.
+pub struct ProcessContext {
+    pub env: Env,
+    pub config: toml::Table,
+    pub shutdown: Shutdown,
+    pub incarnation: u32,
+    pub inspector: Inspector,
+    /// A bug to act out, so that an oracle can be seen to notice.
+    pub plant: Option<String>,
+}
+
+impl ProcessContext {
+    pub fn planted(&self, bug: &str) -> bool {
+        self.plant.as_deref() == Some(bug)
+    }
+}
+
+/// Where a process shows its inside to the oracles.
+#[derive(Clone, Default)]
+pub struct Inspector {
+    shown: Arc<Mutex<Shown>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Shown {
+    pub queues: Vec<Arc<dyn QueueView>>,
+    pub tasks: Option<Arc<dyn TaskView>>,
+}
+
+impl Inspector {
+    pub fn show_queue(&self, queue: Arc<dyn QueueView>) {
+        self.shown.lock().unwrap().queues.push(queue);
+    }
+
+    pub fn show_tasks(&self, tasks: Arc<dyn TaskView>) {
+        self.shown.lock().unwrap().tasks = Some(tasks);
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Shown) -> T) -> T {
+        look(&self.shown.lock().unwrap())
+    }
+}

@@ -1,0 +1,144 @@
+//! Many seeds, on all cores, with a bar to watch.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    run::{self, RunResult, Watch},
+    scenario::Scenario,
+};
+
+pub struct Sweep {
+    pub seeds: u64,
+    pub first_seed: u64,
+    pub jobs: usize,
+    pub progress: bool,
+    pub plant: Option<String>,
+}
+
+/// What a sweep found, in figures.
+#[derive(Debug, Default)]
+pub struct SweepResult {
+    pub seeds: u64,
+    pub failures: Vec<RunResult>,
+    pub violations: u64,
+    pub requests: u64,
+    pub events: u64,
+    pub simulated: Duration,
+    pub wall: Duration,
+    /// By scenario: seeds run, requests, simulated time, violations.
+    pub by_scenario: BTreeMap<String, Share>,
+    /// By scenario: what was ever seen in it.
+    pub marks: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Share {
+    pub seeds: u64,
+    pub violations: u64,
+    pub requests: u64,
+    pub simulated: Duration,
+    pub wall: Duration,
+}
+
+/// More failures than this are counted, not kept.
+const KEPT_FAILURES: usize = 20;
+
+/// Runs `seeds` seeds in all, dealt out to the scenarios in turn.
+pub fn sweep(scenarios: &[Scenario], sweep: &Sweep, on_failure: impl Fn(&RunResult) + Sync) -> SweepResult {
+    let begin = Instant::now();
+    let next = AtomicU64::new(0);
+    let result = Mutex::new(SweepResult::default());
+    let bar = progress_bar(sweep);
+    std::thread::scope(|scope| {
+        for _ in 0..sweep.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    if turn >= sweep.seeds {
+                        return;
+                    }
+                    let scenario = &scenarios[(turn % scenarios.len() as u64) as usize];
+                    let seed = sweep.first_seed + turn / scenarios.len() as u64;
+                    let watch = Watch { plant: sweep.plant.clone(), ..Watch::default() };
+                    let run = run::run(scenario, seed, &watch);
+                    if run.violation().is_some() {
+                        bar.suspend(|| on_failure(&run));
+                    }
+                    let mut result = result.lock().unwrap();
+                    result.add(run);
+                    bar.set_message(result.pace(begin.elapsed()));
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let mut result = result.into_inner().unwrap();
+    result.wall = begin.elapsed();
+    result
+}
+
+impl SweepResult {
+    fn add(&mut self, run: RunResult) {
+        self.seeds += 1;
+        self.requests += run.record.requests;
+        self.events += run.record.events;
+        self.simulated += run.record.simulated;
+        let failed = run.violation().is_some();
+        self.violations += u64::from(failed);
+        let share = self.by_scenario.entry(run.scenario.clone()).or_default();
+        share.seeds += 1;
+        share.violations += u64::from(failed);
+        share.requests += run.record.requests;
+        share.simulated += run.record.simulated;
+        share.wall += run.wall;
+        let marks = self.marks.entry(run.scenario.clone()).or_default();
+        for (mark, count) in &run.record.marks {
+            *marks.entry(mark.clone()).or_default() += count;
+        }
+        if failed && self.failures.len() < KEPT_FAILURES {
+            self.failures.push(run);
+        }
+    }
+
+    fn pace(&self, wall: Duration) -> String {
+        let secs = wall.as_secs_f64().max(0.001);
+        let (seeds, ratio) = (self.seeds as f64 / secs, self.simulated.as_secs_f64() / secs);
+        format!("{seeds:.0} seeds/s, {ratio:.0}x real time, {} violations", self.violations)
+    }
+
+    /// `<n> seeds, <v> violations, <s> seeds/s, <r>x real time`
+    pub fn closing_line(&self) -> String {
+        let secs = self.wall.as_secs_f64().max(0.001);
+        let (seeds, ratio) = (self.seeds as f64 / secs, self.simulated.as_secs_f64() / secs);
+        format!("{} seeds, {} violations, {seeds:.1} seeds/s, {ratio:.0}x real time", self.seeds, self.violations)
+    }
+
+    pub fn requests_line(&self) -> String {
+        let secs = self.wall.as_secs_f64().max(0.001);
+        format!(
+            "{} simulated HTTP requests, {:.0} per wall second, {:.1} per simulated second, {} events",
+            self.requests,
+            self.requests as f64 / secs,
+            self.requests as f64 / self.simulated.as_secs_f64().max(0.001),
+            self.events,
+        )
+    }
+}
+
+fn progress_bar(sweep: &Sweep) -> ProgressBar {
+    if !sweep.progress {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} (left {eta})  {msg}");
+    ProgressBar::new(sweep.seeds).with_style(style.expect("a valid template"))
+}

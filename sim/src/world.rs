@@ -1,0 +1,335 @@
+//! The world: nodes by name, and what can be done to them.
+//!
+//! A node keeps its disk, clock and address; each start is a new incarnation of its process. Killing is
+//! not closing: what an old incarnation still holds gets errors and changes nothing.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use madsim::runtime::Handle;
+use ron_core::{Env, shutdown::Shutdown};
+
+use crate::{
+    chaos::Chaos,
+    clock::NodeClock,
+    disk::SimDisk,
+    net::{Incarnation, Link, Network, NodeId},
+    oracle::{NodeView, WorldView},
+    recorder::Recorder,
+    runtime::{NodeParts, SimRuntime},
+    seed,
+    service::{Inspector, ProcessContext, SimService},
+    timer,
+    trace::What,
+};
+
+#[derive(Clone)]
+pub struct World {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle,
+    seed: u64,
+    net: Network,
+    recorder: Recorder,
+    nodes: Mutex<Vec<Node>>,
+    plant: Option<String>,
+}
+
+struct Node {
+    name: String,
+    parts: NodeParts,
+    madsim: madsim::task::NodeId,
+    service: Option<Arc<dyn SimService>>,
+    config: toml::Table,
+    incarnation: u32,
+    status: Status,
+    shutdown: Shutdown,
+    inspector: Inspector,
+    env: Option<Env>,
+    paused: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Never started, or dead.
+    Down,
+    Up,
+    /// Ended by itself.
+    Stopped,
+}
+
+/// How a node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    Process,
+    Power,
+}
+
+impl World {
+    pub fn new(seed: u64, link: Link, recorder: Recorder, plant: Option<String>) -> Self {
+        World {
+            inner: Arc::new(Inner {
+                handle: Handle::current(),
+                seed,
+                net: Network::new(seed::stream(seed, "net"), link),
+                recorder,
+                nodes: Mutex::default(),
+                plant,
+            }),
+        }
+    }
+
+    pub fn net(&self) -> &Network {
+        &self.inner.net
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.inner.recorder
+    }
+
+    /// Adds a node that is down. Without a service it is a place for clients.
+    pub fn add_node(&self, name: &str, service: Option<Arc<dyn SimService>>, config: toml::Table) -> NodeId {
+        let mut nodes = self.lock();
+        let id = NodeId(nodes.len() as u32);
+        let disk = SimDisk::new(seed::pick(&mut seed::stream(self.inner.seed, &format!("disk {name}")), 0, u64::MAX));
+        disk.set_faults(crate::faults::untroubled());
+        if let Some(service) = &service {
+            service.prepare(&disk);
+        }
+        let recorder = self.inner.recorder.clone();
+        recorder.add_node(name);
+        self.inner.net.add_host(name, id, id.default_ip());
+        let world = Arc::downgrade(&self.inner);
+        let parts = NodeParts {
+            id,
+            clock: Arc::new(NodeClock::new()),
+            disk,
+            chaos: Arc::new(Chaos::default()),
+            net: self.inner.net.clone(),
+            observer: Arc::new(move |node, event, number, detail| {
+                let what = What::Probe { event, id: number, detail: detail.to_string() };
+                recorder.record(Some(node), what);
+            }),
+            on_disk_crash: Arc::new(move |node, incarnation| {
+                if let Some(inner) = world.upgrade() {
+                    World { inner }.die_if(node, incarnation, Death::Power, "in a disk operation");
+                }
+            }),
+        };
+        nodes.push(Node {
+            name: name.to_owned(),
+            parts,
+            madsim: self.inner.handle.create_node().name(name).build().id(),
+            service,
+            config,
+            incarnation: 0,
+            status: Status::Down,
+            shutdown: Shutdown::new(),
+            inspector: Inspector::default(),
+            env: None,
+            paused: false,
+        });
+        id
+    }
+
+    /// Starts a new process on a node that is down; one that runs is left alone.
+    pub fn start(&self, id: NodeId) {
+        let mut nodes = self.lock();
+        let node = &mut nodes[id.0 as usize];
+        if node.status == Status::Up {
+            return;
+        }
+        node.incarnation += 1;
+        node.status = Status::Up;
+        node.paused = false;
+        node.shutdown = Shutdown::new();
+        node.inspector = Inspector::default();
+        let incarnation = Incarnation(node.incarnation);
+        // A fresh set of tasks: whatever the last incarnation left behind dies with its own.
+        self.inner.handle.restart(node.madsim);
+        let spawner = self.inner.handle.get_node(node.madsim).expect("the node exists");
+        self.inner.net.host_up(id, incarnation);
+        let entropy = seed::stream(self.inner.seed, &format!("entropy {} {}", node.name, node.incarnation));
+        let runtime = SimRuntime::new(node.parts.clone(), incarnation, spawner.clone(), entropy);
+        let env = Env::new(runtime.clone());
+        node.env = Some(env.clone());
+        let Some(service) = node.service.clone() else { return };
+        let context = ProcessContext {
+            env,
+            config: node.config.clone(),
+            shutdown: node.shutdown.clone(),
+            incarnation: node.incarnation,
+            inspector: node.inspector.clone(),
+            plant: self.inner.plant.clone(),
+        };
+        drop(nodes);
+        self.inner.recorder.record(Some(id), What::Started { incarnation: incarnation.0 });
+        let world = self.clone();
+        spawner.spawn(async move {
+            let mut report = service.run(context).await;
+            report.alive = runtime.live_tasks();
+            world.process_ended(id, incarnation, report);
+        });
+    }
+
+    /// The service returned: the process exits, and its machine closes what it left open.
+    fn process_ended(&self, id: NodeId, incarnation: Incarnation, report: crate::trace::StopReport) {
+        let madsim = {
+            let mut nodes = self.lock();
+            let node = &mut nodes[id.0 as usize];
+            if node.incarnation != incarnation.0 || node.status != Status::Up {
+                return;
+            }
+            node.status = Status::Stopped;
+            node.env = None;
+            node.madsim
+        };
+        self.inner.recorder.record(Some(id), What::Stopped { report });
+        self.inner.net.process_died(id);
+        self.node_parts(id).disk.kill();
+        self.inner.handle.kill(madsim);
+    }
+
+    pub fn ask_shutdown(&self, id: NodeId) {
+        let shutdown = {
+            let nodes = self.lock();
+            let node = &nodes[id.0 as usize];
+            if node.status != Status::Up {
+                return;
+            }
+            node.shutdown.clone()
+        };
+        self.inner.recorder.record(Some(id), What::ShutdownAsked);
+        shutdown.trigger();
+    }
+
+    pub fn die(&self, id: NodeId, how: Death, why: &'static str) {
+        let incarnation = Incarnation(self.lock()[id.0 as usize].incarnation);
+        self.die_if(id, incarnation, how, why);
+    }
+
+    fn die_if(&self, id: NodeId, incarnation: Incarnation, how: Death, why: &'static str) {
+        let (madsim, disk) = {
+            let mut nodes = self.lock();
+            let node = &mut nodes[id.0 as usize];
+            if node.incarnation != incarnation.0 || node.status != Status::Up {
+                return;
+            }
+            node.status = Status::Down;
+            node.env = None;
+            node.paused = false;
+            (node.madsim, node.parts.disk.clone())
+        };
+        self.inner.recorder.record(Some(id), What::Died { how: why });
+        self.inner.handle.kill(madsim);
+        match how {
+            Death::Process => {
+                self.inner.net.process_died(id);
+                disk.kill();
+            }
+            Death::Power => {
+                self.inner.net.powered_off(id);
+                disk.power_off();
+            }
+        }
+    }
+
+    pub fn pause(&self, id: NodeId) {
+        let mut nodes = self.lock();
+        let node = &mut nodes[id.0 as usize];
+        if node.status == Status::Up && !node.paused {
+            node.paused = true;
+            self.inner.handle.pause(node.madsim);
+        }
+    }
+
+    pub fn resume(&self, id: NodeId) {
+        let mut nodes = self.lock();
+        let node = &mut nodes[id.0 as usize];
+        if std::mem::take(&mut node.paused) {
+            self.inner.handle.resume(node.madsim);
+        }
+    }
+
+    // ------------------------------------------------------------------------------- looking
+
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.lock().iter().position(|n| n.name == name).map(|n| NodeId(n as u32))
+    }
+
+    pub fn status(&self, id: NodeId) -> Status {
+        self.lock()[id.0 as usize].status
+    }
+
+    /// Asked to stop, and not done yet.
+    pub fn is_stopping(&self, id: NodeId) -> bool {
+        let nodes = self.lock();
+        let node = &nodes[id.0 as usize];
+        node.status == Status::Up && node.shutdown.is_triggered()
+    }
+
+    pub fn env(&self, id: NodeId) -> Option<Env> {
+        self.lock()[id.0 as usize].env.clone()
+    }
+
+    pub fn node_parts(&self, id: NodeId) -> NodeParts {
+        self.lock()[id.0 as usize].parts.clone()
+    }
+
+    pub fn name(&self, id: NodeId) -> String {
+        self.lock()[id.0 as usize].name.clone()
+    }
+
+    pub fn node_ids(&self) -> Vec<NodeId> {
+        (0..self.lock().len() as u32).map(NodeId).collect()
+    }
+
+    /// Nodes that run a service, in order, each with its port.
+    pub fn service_nodes(&self) -> Vec<(NodeId, u16)> {
+        let nodes = self.lock();
+        nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(n, node)| Some((NodeId(n as u32), node.service.as_ref()?.port())))
+            .collect()
+    }
+
+    pub fn view(&self) -> WorldView {
+        let nodes = self.lock();
+        let views = nodes.iter().enumerate().map(|(n, node)| {
+            let (queues, tasks) = node.inspector.with(|shown| {
+                let queues = shown.queues.iter().map(|q| q.stats()).collect();
+                let tasks = shown.tasks.as_ref().map_or_else(BTreeMap::new, |t| t.tasks());
+                (queues, tasks)
+            });
+            NodeView {
+                id: n as u32,
+                name: node.name.clone(),
+                service: node.service.as_ref().map_or("", |s| s.name()),
+                up: node.status == Status::Up,
+                incarnation: node.incarnation,
+                queues,
+                tasks,
+                disk: node.parts.disk.clone(),
+            }
+        });
+        WorldView { at: timer::elapsed(), nodes: views.collect() }
+    }
+
+    /// Asks the oracles to look at the world, again and again, for as long as the run lasts.
+    pub async fn keep_sampling(&self, every: Duration) {
+        loop {
+            timer::sleep(every).await;
+            self.inner.recorder.sample(&self.view());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Node>> {
+        self.inner.nodes.lock().unwrap()
+    }
+}
