@@ -1,0 +1,189 @@
+//! The bytes of a file as sparse pages that are shared until they are written.
+//!
+//! Invariant: no page lies wholly beyond `len`, and every stored byte beyond `len` is zero, so that
+//! a file that shrinks and grows again reads zeros, as on a real filesystem.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+const PAGE: u64 = 4096;
+type Page = [u8; PAGE as usize];
+
+/// The contents of a file as a value: cloning shares all pages. Made once from a template and given
+/// to [`SimDisk::preload`](super::SimDisk::preload) of every node, it costs no copy of the bytes.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    len: u64,
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+impl Image {
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        self.read_at(0, &mut bytes);
+        bytes
+    }
+
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let count = (buf.len() as u64).min(self.len.saturating_sub(offset)) as usize;
+        let buf = &mut buf[..count];
+        for (index, within, part) in spans(offset, count) {
+            match self.pages.get(&index) {
+                Some(page) => {
+                    let from = within..within + part.len();
+                    buf[part].copy_from_slice(&page[from]);
+                }
+                None => buf[part].fill(0),
+            }
+        }
+        count
+    }
+
+    pub(super) fn write_at(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        for (index, within, part) in spans(offset, data.len()) {
+            let page = self
+                .pages
+                .entry(index)
+                .or_insert_with(|| Arc::new([0; PAGE as usize]));
+            let target = within..within + part.len();
+            Arc::make_mut(page)[target].copy_from_slice(&data[part]);
+        }
+        self.len = self.len.max(offset + data.len() as u64);
+    }
+
+    pub(super) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.pages.split_off(&len.div_ceil(PAGE));
+            let tail = (len % PAGE) as usize;
+            if tail > 0
+                && let Some(page) = self.pages.get_mut(&(len / PAGE))
+            {
+                Arc::make_mut(page)[tail..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+
+    /// Makes the file at least this long; new bytes read zero.
+    pub(super) fn grow_to(&mut self, len: u64) {
+        self.len = self.len.max(len);
+    }
+
+    /// Flips one bit; false if there is no such byte.
+    pub(super) fn flip(&mut self, offset: u64, bit: u8) -> bool {
+        let mut byte = [0];
+        if self.read_at(offset, &mut byte) == 0 {
+            return false;
+        }
+        byte[0] ^= 1 << (bit % 8);
+        self.write_at(offset, &byte);
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn shares_page(&self, other: &Image, index: u64) -> bool {
+        match (self.pages.get(&index), other.pages.get(&index)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl From<&[u8]> for Image {
+    fn from(bytes: &[u8]) -> Self {
+        let mut image = Image::default();
+        for (index, chunk) in bytes.chunks(PAGE as usize).enumerate() {
+            if chunk.iter().any(|byte| *byte != 0) {
+                image.write_at(index as u64 * PAGE, chunk);
+            }
+        }
+        image.grow_to(bytes.len() as u64);
+        image
+    }
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Image({} bytes)", self.len)
+    }
+}
+
+/// Cuts `count` bytes at `offset` into pages: page number, place within it, place within the buffer.
+fn spans(offset: u64, count: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == count {
+            return None;
+        }
+        let at = offset + done as u64;
+        let within = (at % PAGE) as usize;
+        let part = done..count.min(done + PAGE as usize - within);
+        done = part.end;
+        Some((at / PAGE, within, part))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_the_way_through_pages() {
+        for len in [0, 1, 4095, 4096, 4097, 10_000] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            assert_eq!(Image::from(&bytes[..]).to_vec(), bytes);
+        }
+    }
+
+    #[test]
+    fn write_across_a_page_border_lands_on_both_sides() {
+        let mut image = Image::default();
+        image.write_at(4094, b"abcd");
+        let mut buf = [9; 8];
+        assert_eq!(image.read_at(4092, &mut buf), 6);
+        assert_eq!(&buf[..6], b"\0\0abcd");
+        assert_eq!(buf[6..], [9, 9]);
+        assert_eq!(image.read_at(4098, &mut buf), 0);
+    }
+
+    #[test]
+    fn shrunk_file_that_grows_again_reads_zeros() {
+        let mut image = Image::from(&[7; 9000][..]);
+        image.set_len(100);
+        image.set_len(9000);
+        let bytes = image.to_vec();
+        assert!(bytes[..100].iter().all(|b| *b == 7));
+        assert!(bytes[100..].iter().all(|b| *b == 0));
+        image.set_len(0);
+        image.grow_to(4096);
+        assert_eq!(image.to_vec(), vec![0; 4096]);
+    }
+
+    #[test]
+    fn write_copies_only_the_pages_it_touches() {
+        let template = Image::from(&[1; 3 * 4096][..]);
+        let mut copy = template.clone();
+        copy.write_at(4096, b"x");
+        assert_eq!(
+            [0, 1, 2].map(|page| copy.shares_page(&template, page)),
+            [true, false, true]
+        );
+        assert_eq!(template.to_vec(), vec![1; 3 * 4096]);
+    }
+
+    #[test]
+    fn pages_of_zeros_are_not_stored() {
+        let image = Image::from(&vec![0; 1 << 20][..]);
+        assert_eq!((image.len(), image.pages.len()), (1 << 20, 0));
+    }
+}

@@ -1,0 +1,146 @@
+//! One file in two layers: what processes see, and what outlives a loss of power.
+//!
+//! Invariant: unless a sync failed, `durable` with `unsynced` replayed in order equals `seen`. A sync
+//! is therefore that replay, and costs what was written since the last one.
+
+use super::{contents::Image, dice::Dice, faults::DiskFaults};
+
+/// What a disk writes whole or not at all.
+pub(super) const SECTOR: u64 = 512;
+
+pub(super) struct FileState {
+    seen: Image,
+    durable: Image,
+    unsynced: Vec<Change>,
+    /// A failed sync dropped changes: the layers differ by more than `unsynced`.
+    dropped: bool,
+    /// Handles and locks of the live incarnation.
+    pub(super) open: u32,
+    /// A name leads here now.
+    pub(super) linked: bool,
+}
+
+enum Change {
+    Write { offset: u64, data: Box<[u8]> },
+    SetLen(u64),
+}
+
+impl FileState {
+    /// A file that has a name; these contents are durable.
+    pub(super) fn named(image: &Image) -> Self {
+        FileState {
+            seen: image.clone(),
+            durable: image.clone(),
+            unsynced: Vec::new(),
+            dropped: false,
+            open: 0,
+            linked: true,
+        }
+    }
+
+    pub(super) fn seen(&self) -> &Image {
+        &self.seen
+    }
+
+    pub(super) fn durable(&self) -> &Image {
+        &self.durable
+    }
+
+    pub(super) fn write_at(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        self.seen.write_at(offset, data);
+        self.unsynced.push(Change::Write {
+            offset,
+            data: data.into(),
+        });
+    }
+
+    pub(super) fn set_len(&mut self, len: u64) {
+        if len != self.seen.len() {
+            self.seen.set_len(len);
+            self.unsynced.push(Change::SetLen(len));
+        }
+    }
+
+    pub(super) fn sync(&mut self) {
+        for change in self.unsynced.drain(..) {
+            change.replay(&mut self.durable);
+        }
+    }
+
+    /// The kernel tried to write, failed, and now takes its pages for clean: no later sync writes
+    /// them, although every reader still sees them.
+    pub(super) fn fail_sync(&mut self) {
+        self.dropped |= !self.unsynced.is_empty();
+        self.unsynced.clear();
+    }
+
+    /// Decides for each unsynced change whether it reached the disk. A later one may survive an
+    /// earlier one; where both do, the later is on top, as the cache holds one version of a byte.
+    pub(super) fn power_off(&mut self, faults: &DiskFaults, dice: &mut Dice) {
+        if self.unsynced.is_empty() && !self.dropped {
+            return;
+        }
+        // One draw of luck per file: all surviving, all lost and any mix each come up often.
+        let luck_of_4 = dice.below(5);
+        for change in self.unsynced.drain(..) {
+            if faults.lose_unsynced && dice.below(4) < luck_of_4 {
+                change.replay(&mut self.durable);
+            } else if faults.torn && dice.coin() {
+                change.replay_torn(&mut self.durable, faults.torn_bytes, dice);
+            }
+        }
+        self.dropped = false;
+        self.seen = self.durable.clone();
+    }
+
+    /// Flips a bit wherever the byte is held, also on its way to the disk.
+    pub(super) fn rot(&mut self, at: u64, bit: u8) -> bool {
+        for change in &mut self.unsynced {
+            if let Change::Write { offset, data } = change
+                && let Some(byte) = at
+                    .checked_sub(*offset)
+                    .and_then(|within| data.get_mut(within as usize))
+            {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        let seen = self.seen.flip(at, bit);
+        let durable = self.durable.flip(at, bit);
+        seen || durable
+    }
+}
+
+impl Change {
+    fn replay(&self, image: &mut Image) {
+        match self {
+            Change::Write { offset, data } => image.write_at(*offset, data),
+            Change::SetLen(len) => image.set_len(*len),
+        }
+    }
+
+    /// A prefix of the write, and perhaps all of its length. A change of length is never half done.
+    fn replay_torn(&self, image: &mut Image, at_any_byte: bool, dice: &mut Dice) {
+        let Change::Write { offset, data } = self else {
+            return;
+        };
+        let end = offset + data.len() as u64;
+        let cut = if at_any_byte {
+            offset + dice.below(data.len() as u64)
+        } else {
+            // Sector borders lie strictly inside the write; without one, none of it arrives.
+            let first = offset / SECTOR + 1;
+            let borders = (end.div_ceil(SECTOR)).saturating_sub(first);
+            match borders {
+                0 => *offset,
+                _ => (first + dice.below(borders)) * SECTOR,
+            }
+        };
+        image.write_at(*offset, &data[..(cut - offset) as usize]);
+        if dice.coin() {
+            image.grow_to(end);
+        }
+    }
+}
