@@ -1,7 +1,9 @@
 //! The seam and the kernel: what every service stands on.
 pub mod env;
+pub mod hyper_seam;
 pub mod queue;
 pub mod seam;
+pub mod serve;
 pub mod shutdown;
 pub mod snapshot;
 pub mod sync;

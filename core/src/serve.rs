@@ -1,0 +1,307 @@
+//! Serves an axum [`Router`] over the seam: HTTP/1.1 and HTTP/2 (by prior knowledge or ALPN), with limits
+//! on connections, on every wait, and on the time a stop may take.
+//!
+//! One task per connection (plus one per HTTP/2 stream). Always: each accepted connection is shut down,
+//! whatever way it ends; when [`Env::serve`] returns, no task of any connection is alive.
+
+mod connection;
+mod held;
+mod notes;
+mod request;
+mod streams;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use axum::Router;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+};
+
+pub use request::{BodyReadTimeout, Peer};
+pub use watch::Phase;
+
+use crate::{
+    Env, Shutdown,
+    seam::{BoxFuture, Conn, Listener},
+};
+use notes::{Notes, Wish};
+
+/// After an accept error such as "too many open files", which would repeat at once.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+const OVER_LIMIT: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Connections beyond this are answered 503 and closed.
+    pub max_conns: usize,
+    /// For the first byte, the TLS handshake, and each request head.
+    pub header_read: Duration,
+    /// For each next piece of a request body.
+    pub body_read: Duration,
+    /// For the peer to take some of what was written.
+    pub write: Duration,
+    /// Without a request in hand.
+    pub idle: Duration,
+    /// What open requests may take after the stop.
+    pub close_grace: Duration,
+    pub tls: Option<Arc<dyn TlsAccept>>,
+    /// Where the server counts; keep a clone to read it.
+    pub stats: Arc<ServeStats>,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        ServeOptions {
+            max_conns: 1024,
+            header_read: Duration::from_secs(5),
+            body_read: Duration::from_secs(5),
+            write: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            close_grace: Duration::from_secs(3),
+            tls: None,
+            stats: Arc::default(),
+        }
+    }
+}
+
+/// Turns an accepted stream into an encrypted one.
+pub trait TlsAccept: Send + Sync {
+    fn accept(&self, conn: Conn) -> BoxFuture<'static, io::Result<(Conn, Option<ClientCert>)>>;
+}
+
+/// The verified certificate chain of a client, DER, its own certificate first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCert {
+    pub chain: Vec<Bytes>,
+}
+
+/// What a server counts.
+#[derive(Debug, Default)]
+pub struct ServeStats {
+    pub accepted: AtomicU64,
+    pub refused_over_limit: AtomicU64,
+    pub accept_errors: AtomicU64,
+    pub handshakes_failed: AtomicU64,
+    /// Requests whose handler or response body panicked.
+    pub panics: AtomicU64,
+    /// Connections alive now.
+    pub open: AtomicU64,
+    /// Connections cut because they outlived the close grace.
+    pub aborted_at_close: AtomicU64,
+    timeouts: [AtomicU64; 4],
+}
+
+impl ServeStats {
+    pub fn timeouts(&self, phase: Phase) -> u64 {
+        self.timeouts[phase as usize].load(Relaxed)
+    }
+
+    fn count_timeout(&self, phase: Phase) {
+        self.timeouts[phase as usize].fetch_add(1, Relaxed);
+    }
+}
+
+/// How a run of [`Env::serve`] went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServeReport {
+    pub accepted: u64,
+    pub refused_over_limit: u64,
+    pub aborted_at_close: u64,
+}
+
+impl Env {
+    /// Serves until `stop`: then accepts no more, closes idle connections at once, lets open requests
+    /// finish within the close grace and cuts the rest. Dropped half-way, it cuts all connections.
+    pub async fn serve(
+        &self,
+        listener: Box<dyn Listener>,
+        app: Router,
+        options: ServeOptions,
+        stop: Shutdown,
+    ) -> ServeReport {
+        let server = Server(Arc::new(Shared {
+            env: self.clone(),
+            options,
+            conns: Mutex::default(),
+            none_left: Notify::new(),
+            ids: AtomicU64::new(0),
+        }));
+        let report = server.accept_until(&*listener, &app, &stop).await;
+        drop(listener);
+        server.finish(report).await
+    }
+}
+
+/// What all connections of a server share.
+struct Shared {
+    env: Env,
+    options: ServeOptions,
+    conns: Mutex<BTreeMap<u64, Arc<Notes>>>,
+    none_left: Notify,
+    ids: AtomicU64,
+}
+
+impl Shared {
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Relaxed)
+    }
+
+    fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notes>>> {
+        self.conns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks every open connection, and says how many there are.
+    fn ask_all(&self, wish: Wish) -> u64 {
+        let conns = self.conns();
+        conns.values().for_each(|notes| notes.ask(wish));
+        conns.len() as u64
+    }
+
+    async fn all_gone(&self) {
+        while !self.conns().is_empty() {
+            self.none_left.notified().await;
+        }
+    }
+}
+
+/// The running server; dropping it cuts its connections.
+struct Server(Arc<Shared>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.ask_all(Wish::Abort);
+    }
+}
+
+impl Server {
+    async fn accept_until(
+        &self,
+        listener: &dyn Listener,
+        app: &Router,
+        stop: &Shutdown,
+    ) -> ServeReport {
+        let (env, options) = (&self.0.env, &self.0.options);
+        let mut report = ServeReport::default();
+        let mut stopped = pin!(stop.wait());
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stopped => return report,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((conn, _)) if self.0.conns().len() >= options.max_conns => {
+                    report.refused_over_limit += 1;
+                    options.stats.refused_over_limit.fetch_add(1, Relaxed);
+                    refuse(conn, options.tls.is_some());
+                }
+                Ok((conn, peer)) => {
+                    report.accepted += 1;
+                    options.stats.accepted.fetch_add(1, Relaxed);
+                    self.start(app.clone(), conn, peer);
+                }
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(_) => {
+                    options.stats.accept_errors.fetch_add(1, Relaxed);
+                    tokio::select! {
+                        biased;
+                        () = &mut stopped => return report,
+                        () = env.sleep(ACCEPT_BACKOFF) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&self, app: Router, conn: Conn, peer: SocketAddr) {
+        let open = Open::register(self.0.clone());
+        let notes = open.notes.clone();
+        drop(self.0.env.spawn("http-conn", async move {
+            let _open = open;
+            connection::run(notes, app, conn, peer).await;
+        }));
+    }
+
+    async fn finish(&self, mut report: ServeReport) -> ServeReport {
+        let (env, options) = (&self.0.env, &self.0.options);
+        self.0.ask_all(Wish::Finish);
+        if env
+            .timeout(options.close_grace, self.0.all_gone())
+            .await
+            .is_err()
+        {
+            report.aborted_at_close = self.0.ask_all(Wish::Abort);
+            options
+                .stats
+                .aborted_at_close
+                .fetch_add(report.aborted_at_close, Relaxed);
+            self.0.all_gone().await;
+        }
+        report
+    }
+}
+
+/// A connection's entry in the server, while its task lives.
+struct Open {
+    id: u64,
+    notes: Arc<Notes>,
+}
+
+impl Open {
+    fn register(shared: Arc<Shared>) -> Self {
+        let id = shared.next_id();
+        let notes = Arc::new(Notes::new(shared.clone()));
+        shared.conns().insert(id, notes.clone());
+        shared.options.stats.open.fetch_add(1, Relaxed);
+        Open { id, notes }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let shared = &self.notes.shared;
+        shared.options.stats.open.fetch_sub(1, Relaxed);
+        let mut conns = shared.conns();
+        conns.remove(&self.id);
+        if conns.is_empty() {
+            shared.none_left.notify_one();
+        }
+    }
+}
+
+/// Says 503 as far as that needs no waiting. Under TLS it could not be read, so nothing is said.
+fn refuse(mut conn: Conn, tls: bool) {
+    if !tls {
+        // Bytes left unread would turn the close into a reset, and the answer might be lost.
+        let _ = conn.read(&mut [0; 4096]).now_or_never();
+        let _ = conn.write_all(OVER_LIMIT).now_or_never();
+    }
+    let _ = conn.shutdown().now_or_never();
+}
+
+/// The peer gave up between its connect and our accept: the next accept is not affected.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,147 @@
+//! A connection lent to code that will drop it, and got back when it does.
+//!
+//! hyper and TLS drop their stream on errors without closing it. Always: whatever way they end, the
+//! stream is shut down once, by them or by [`Lender::close`].
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::seam::Conn;
+
+/// Told about every read and write; the connection's own notes. Must be cheap.
+pub(super) trait Observe: Send + Sync + Unpin {
+    fn read(&mut self, bytes: &[u8]);
+    fn wrote(&mut self, result: &Poll<io::Result<usize>>);
+    fn flushed(&mut self, pending: bool);
+}
+
+/// Sees nothing.
+impl Observe for () {
+    fn read(&mut self, _: &[u8]) {}
+    fn wrote(&mut self, _: &Poll<io::Result<usize>>) {}
+    fn flushed(&mut self, _: bool) {}
+}
+
+/// Where a lent connection comes back to.
+#[derive(Clone, Default)]
+pub(super) struct Lender {
+    back: Arc<Mutex<Option<Conn>>>,
+}
+
+impl Lender {
+    pub fn lend<O: Observe>(&self, conn: Conn, observer: O) -> Held<O> {
+        Held {
+            conn: Some(conn),
+            shut: false,
+            observer,
+            lender: self.clone(),
+        }
+    }
+
+    /// Shuts the connection down unless its borrower already did. To be called after the borrower is gone.
+    pub async fn close(&self) {
+        let back = self
+            .back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(mut conn) = back {
+            // The peer may be gone already: nothing is left to be told.
+            let _ = conn.shutdown().await;
+        }
+    }
+}
+
+pub(super) struct Held<O: Observe> {
+    /// `None` only while dropping.
+    conn: Option<Conn>,
+    shut: bool,
+    observer: O,
+    lender: Lender,
+}
+
+impl<O: Observe> Held<O> {
+    fn parts(&mut self) -> io::Result<(Pin<&mut Conn>, &mut O)> {
+        match &mut self.conn {
+            Some(conn) => Ok((Pin::new(conn), &mut self.observer)),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl<O: Observe> Drop for Held<O> {
+    fn drop(&mut self) {
+        if !self.shut {
+            *self
+                .lender
+                .back
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = self.conn.take();
+        }
+    }
+}
+
+impl<O: Observe> AsyncRead for Held<O> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (conn, observer) = self.parts()?;
+        let before = buf.filled().len();
+        ready!(conn.poll_read(cx, buf))?;
+        observer.read(&buf.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<O: Observe> AsyncWrite for Held<O> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let (conn, observer) = self.parts()?;
+        let result = conn.poll_write(cx, data);
+        observer.wrote(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let (conn, observer) = self.parts()?;
+        let result = conn.poll_write_vectored(cx, data);
+        observer.wrote(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.conn.as_ref().is_some_and(|c| c.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (conn, observer) = self.parts()?;
+        let result = conn.poll_flush(cx);
+        observer.flushed(result.is_pending());
+        result
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (conn, observer) = self.parts()?;
+        let result = conn.poll_shutdown(cx);
+        observer.flushed(result.is_pending());
+        if result.is_ready() {
+            self.shut = true;
+        }
+        result
+    }
+}

@@ -1,0 +1,207 @@
+//! What one connection knows about itself, shared by its IO, its requests and its task.
+//!
+//! Plain atomics: all of it is written and read by the connection's own task, except under HTTP/2, where
+//! each stream is a task of its own and wakes the connection when the last request has ended.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use futures_util::task::AtomicWaker;
+
+use super::{Shared, held::Observe, watch::Seen};
+
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How the server wants the connection to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wish {
+    Serve = 0,
+    /// Finish what is in hand, then close.
+    Finish = 1,
+    /// Drop what is in hand.
+    Abort = 2,
+}
+
+pub(super) struct Notes {
+    pub shared: Arc<Shared>,
+    in_flight: AtomicUsize,
+    finished: AtomicU64,
+    head_open: AtomicBool,
+    http2: AtomicBool,
+    write_blocked: AtomicBool,
+    flush_blocked: AtomicBool,
+    writes: AtomicU64,
+    /// HTTP/2 responses of which the peer has left a piece untaken, and since when.
+    untaken: Mutex<BTreeMap<u64, Instant>>,
+    wish: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl Notes {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Notes {
+            shared,
+            in_flight: AtomicUsize::new(0),
+            finished: AtomicU64::new(0),
+            head_open: AtomicBool::new(true),
+            http2: AtomicBool::new(false),
+            write_blocked: AtomicBool::new(false),
+            flush_blocked: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            untaken: Mutex::default(),
+            wish: AtomicU8::new(Wish::Serve as u8),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    pub fn seen(&self) -> Seen {
+        let http2 = self.is_http2();
+        Seen {
+            in_flight: self.in_flight.load(Relaxed),
+            finished: self.finished.load(Relaxed),
+            head_open: !http2 && self.head_open.load(Relaxed),
+            write_blocked: self.write_blocked.load(Relaxed) || self.flush_blocked.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            untaken_since: http2
+                .then(|| self.untaken().values().min().copied())
+                .flatten(),
+        }
+    }
+
+    pub fn is_http2(&self) -> bool {
+        self.http2.load(Relaxed)
+    }
+
+    // -------------------------------------------------------------------------------- requests
+
+    /// Notes a request; it counts as in flight until the guard drops.
+    pub fn begin(self: &Arc<Self>) -> InFlight {
+        self.head_open.store(false, Relaxed);
+        self.in_flight.fetch_add(1, Relaxed);
+        InFlight(self.clone())
+    }
+
+    /// The response `id` waits for the peer (`Some`) or for its own producer (`None`).
+    pub fn set_untaken(&self, id: u64, since: Option<Instant>) {
+        match since {
+            Some(since) => self.untaken().insert(id, since),
+            None => self.untaken().remove(&id),
+        };
+    }
+
+    /// A limit may run out earlier than the connection's task thinks: let it look again.
+    pub fn look_again(&self) {
+        self.task.wake();
+    }
+
+    fn untaken(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ------------------------------------------------------------------------------------ wish
+
+    pub fn ask(&self, wish: Wish) {
+        self.wish.fetch_max(wish as u8, Relaxed);
+        self.task.wake();
+    }
+
+    /// Reads the wish and has `cx` woken when it changes.
+    pub fn poll_wish(&self, cx: &Context<'_>) -> Wish {
+        self.task.register(cx.waker());
+        match self.wish.load(Relaxed) {
+            0 => Wish::Serve,
+            1 => Wish::Finish,
+            _ => Wish::Abort,
+        }
+    }
+
+    /// Resolves when the server wishes `least` or more.
+    pub async fn asked(&self, least: Wish) {
+        poll_fn(|cx| {
+            if self.poll_wish(cx) >= least {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+/// A request in hand, until this drops.
+pub(super) struct InFlight(Arc<Notes>);
+
+impl InFlight {
+    pub fn notes(&self) -> &Arc<Notes> {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let notes = &self.0;
+        notes.finished.fetch_add(1, Relaxed);
+        let was = notes.in_flight.fetch_sub(1, Relaxed);
+        if was == 1 && notes.is_http2() {
+            notes.look_again();
+        }
+    }
+}
+
+/// Watches the bytes of a connection on behalf of its notes.
+pub(super) struct Lookout {
+    notes: Arc<Notes>,
+    /// How much of the HTTP/2 preface the first bytes have matched; `None` once decided.
+    preface: Option<usize>,
+}
+
+impl Lookout {
+    pub fn new(notes: Arc<Notes>) -> Self {
+        Lookout {
+            notes,
+            preface: Some(0),
+        }
+    }
+
+    fn match_preface(&mut self, bytes: &[u8]) {
+        let Some(seen) = self.preface else { return };
+        let rest = &HTTP2_PREFACE[seen..];
+        let n = rest.len().min(bytes.len());
+        self.preface = (bytes[..n] == rest[..n] && n < rest.len()).then_some(seen + n);
+        if bytes[..n] == rest[..n] && n == rest.len() {
+            self.notes.http2.store(true, Relaxed);
+        }
+    }
+}
+
+impl Observe for Lookout {
+    fn read(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.match_preface(bytes);
+        if self.notes.in_flight.load(Relaxed) == 0 {
+            self.notes.head_open.store(true, Relaxed);
+        }
+    }
+
+    fn wrote(&mut self, result: &Poll<io::Result<usize>>) {
+        self.notes.write_blocked.store(result.is_pending(), Relaxed);
+        if result.is_ready() {
+            self.notes.writes.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn flushed(&mut self, pending: bool) {
+        self.notes.flush_blocked.store(pending, Relaxed);
+    }
+}
