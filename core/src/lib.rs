@@ -1,6 +1,13 @@
 //! The seam and the kernel: what every service stands on.
+pub mod deadline;
 pub mod env;
+pub mod lock;
+pub mod problem;
+pub mod readiness;
 pub mod seam;
+#[cfg(test)]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod test_env;
 pub mod view;
 
 pub use env::{Elapsed, Env, Join, Lost, Rng};
