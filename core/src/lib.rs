@@ -1,12 +1,19 @@
 //! The seam and the kernel: what every service stands on.
+pub mod deadline;
 pub mod env;
 pub mod hyper_seam;
+pub mod lock;
+pub mod problem;
 pub mod queue;
+pub mod readiness;
 pub mod seam;
 pub mod serve;
 pub mod shutdown;
 pub mod snapshot;
 pub mod sync;
+#[cfg(test)]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod test_env;
 pub mod view;
 
 pub use env::{Elapsed, Env, Join, Lost, Rng};
