@@ -206,11 +206,6 @@ impl Env {
         self.runtime.probe(event, id, detail);
     }
 
-    /// Where a simulated fault may strike the calling task; see [`Probe::fault_point`](crate::seam::Probe::fault_point).
-    pub fn fault_point(&self, point: &'static str) {
-        self.runtime.fault_point(point);
-    }
-
     pub fn stats(&self) -> &EnvStats {
         &self.stats
     }

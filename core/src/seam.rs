@@ -210,11 +210,6 @@ pub trait Probe {
     fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
         let _ = (event, id, detail);
     }
-
-    /// A place where a simulation may make the caller panic, as a bug would.
-    fn fault_point(&self, point: &'static str) {
-        let _ = point;
-    }
 }
 
 // -------------------------------------------------------------------------------------- runtime

@@ -104,7 +104,7 @@ fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
         ("ppm", spec.ppm.is_some()),
         ("nth", spec.nth.is_some()),
         ("count", spec.count.is_some()),
-        ("point", spec.point.is_some()),
+        ("task", spec.task.is_some()),
         ("per_10_000", spec.per_10_000.is_some()),
         ("factor", spec.factor.is_some()),
         ("bytes", spec.bytes.is_some()),

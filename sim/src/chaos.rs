@@ -1,8 +1,6 @@
-//! Faults inside a process and its machine that are neither network nor disk contents: panics, stalls,
-//! a slow CPU.
+//! Faults of a machine that are neither network nor disk contents: a stalling disk, a slow CPU.
 
 use std::{
-    collections::BTreeMap,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -16,33 +14,11 @@ pub struct Chaos {
 
 #[derive(Default)]
 struct State {
-    panics_due: BTreeMap<String, u32>,
-    panics_struck: u64,
     disk_stalled_until: Option<Instant>,
     slow_until: Option<(Instant, u32)>,
 }
 
 impl Chaos {
-    /// The next `count` times a task passes the fault point, it panics.
-    pub fn plan_panics(&self, point: &str, count: u32) {
-        *self.state.lock().unwrap().panics_due.entry(point.to_owned()).or_default() += count;
-    }
-
-    pub fn take_panic(&self, point: &str) -> bool {
-        let mut state = self.state.lock().unwrap();
-        let Some(due) = state.panics_due.get_mut(point) else { return false };
-        if *due == 0 {
-            return false;
-        }
-        *due -= 1;
-        state.panics_struck += 1;
-        true
-    }
-
-    pub fn panics_struck(&self) -> u64 {
-        self.state.lock().unwrap().panics_struck
-    }
-
     /// The disk answers nothing for a while; what was started before is not affected.
     pub fn stall_disk(&self, for_: Duration) {
         let until = timer::now() + for_;
@@ -72,10 +48,9 @@ impl Chaos {
         }
     }
 
-    /// Nothing is planned any more and nothing stalls from now on.
+    /// Nothing is slow from now on.
     pub fn heal(&self) {
         let mut state = self.state.lock().unwrap();
-        state.panics_due.clear();
         state.slow_until = None;
         // A stall that is under way ends by itself: whoever waits has a timer for it already.
         if state.disk_stalled_until.is_some_and(|until| until <= timer::now()) {

@@ -6,6 +6,7 @@ use crate::{
     disk::{DiskFaults, SimDisk},
     net::{Link, NodeId},
     plan::{Fault, Planned},
+    seed,
     timer,
     trace::What,
     world::{Death, World},
@@ -138,7 +139,10 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
         }
         Fault::ClockJump { by_ms } => parts.clock.jump_wall(by_ms),
         Fault::ClockDrift { ppm } => parts.clock.set_drift(ppm),
-        Fault::Panic { point, count } => parts.chaos.plan_panics(&point, count),
+        Fault::Panic { task, count } => {
+            let mut rng = seed::stream(world.seed(), &format!("panic {task} {:?}", timer::elapsed()));
+            world.panic_tasks(node, &task, count as usize, &mut rng);
+        }
         Fault::SlowCpu { for_ms, factor } => parts.chaos.slow_down(factor, Duration::from_millis(for_ms)),
     }
 }

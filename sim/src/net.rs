@@ -358,6 +358,10 @@ impl Network {
         seed::pick_duration(&mut self.lock().rng, (Duration::ZERO, RETRANSMIT.0))
     }
 
+    pub fn is_up(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.host_state(node) == HostState::Up(incarnation)
+    }
+
     fn host_state(&self, node: NodeId) -> HostState {
         self.lock().host_of(node).state
     }

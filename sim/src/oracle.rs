@@ -20,6 +20,7 @@ mod one_outcome;
 mod queue_conserves;
 mod queue_depth;
 mod ready_again;
+mod ready_never_drops;
 mod ready_says_why;
 mod restart_budget;
 mod stale_changes_nothing;
@@ -95,6 +96,7 @@ pub const ORACLES: &[OracleKind] = &[
     drain_within_deadline::KIND,
     ready_says_why::KIND,
     ready_again::KIND,
+    ready_never_drops::KIND,
     restart_budget::KIND,
     acked_is_durable::KIND,
     stale_changes_nothing::KIND,

@@ -44,7 +44,7 @@ pub enum Fault {
     BitRot,
     ClockJump { by_ms: i64 },
     ClockDrift { ppm: i64 },
-    Panic { point: String, count: u32 },
+    Panic { task: String, count: u32 },
     SlowCpu { for_ms: u64, factor: u32 },
 }
 
@@ -132,9 +132,9 @@ pub const FAULT_KINDS: &[FaultKind] = &[
     },
     FaultKind {
         name: "task.panic",
-        keys: &["point", "count"],
+        keys: &["task", "count"],
         make: |d| Fault::Panic {
-            point: d.spec.point.clone().unwrap_or_else(|| "worker".to_owned()),
+            task: d.spec.task.clone().unwrap_or_else(|| "worker".to_owned()),
             count: d.number(d.spec.count, 1.0).max(1) as u32,
         },
     },
@@ -228,7 +228,7 @@ impl fmt::Display for Fault {
             Fault::BitRot => write!(f, "disk.bit_rot"),
             Fault::ClockJump { by_ms } => write!(f, "clock.jump {by_ms:+} ms"),
             Fault::ClockDrift { ppm } => write!(f, "clock.drift {ppm:+} ppm"),
-            Fault::Panic { point, count } => write!(f, "task.panic {count}x {point}"),
+            Fault::Panic { task, count } => write!(f, "task.panic {count}x {task}"),
             Fault::SlowCpu { for_ms, factor } => write!(f, "cpu.slow x{factor} for {for_ms} ms"),
         }
     }

@@ -103,7 +103,7 @@ async fn run(process: ProcessContext) -> StopReport {
 
     let mut supervisor = Supervisor::new(env.clone(), bus, readiness);
     let allowed = wire(&mut supervisor, &app);
-    process.inspector.show_tasks(Arc::new(supervisor.view()));
+    process.inspector.show_supervisor(supervisor.view());
     if process.planted("leak_task") {
         drop(env.spawn("leaked", std::future::pending::<()>()));
     }

@@ -90,10 +90,6 @@ impl SimRuntime {
     pub fn live_tasks(&self) -> u64 {
         self.process.live_tasks.load(Ordering::Relaxed)
     }
-
-    pub(crate) fn process(&self) -> &Arc<Process> {
-        &self.process
-    }
 }
 
 impl Clock for SimRuntime {
@@ -106,7 +102,13 @@ impl Clock for SimRuntime {
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(timer::sleep_until(self.process.parts.clock.world_instant(at)))
+        let clock = self.process.parts.clock.clone();
+        Box::pin(async move {
+            // Again if the clock was slowed meanwhile: a sleep never ends early on its own clock.
+            while clock.now() < at {
+                timer::sleep_until(clock.world_instant(at)).await;
+            }
+        })
     }
 }
 
@@ -198,13 +200,10 @@ impl Entropy for SimRuntime {
 
 impl Probe for SimRuntime {
     fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
-        (self.process.parts.observer)(self.process.parts.id, event, id, detail);
-    }
-
-    fn fault_point(&self, point: &'static str) {
-        if self.process.parts.chaos.take_panic(point) {
-            // Unwinds without the panic hook: a planned panic is no news on stderr.
-            std::panic::resume_unwind(Box::new(format!("simulated panic in {point}")));
+        let Process { parts, incarnation, .. } = &*self.process;
+        // A dead process tells nothing, though its futures may still be falling apart.
+        if parts.net.is_up(parts.id, *incarnation) {
+            (parts.observer)(parts.id, event, id, detail);
         }
     }
 }

@@ -108,7 +108,7 @@ pub struct FaultSpec {
     #[serde(default)]
     pub count: Option<Span>,
     #[serde(default)]
-    pub point: Option<String>,
+    pub task: Option<String>,
     #[serde(default)]
     pub per_10_000: Option<Span>,
     #[serde(default)]

@@ -6,7 +6,8 @@ use ron_core::{
     Env,
     seam::BoxFuture,
     shutdown::Shutdown,
-    view::{QueueView, TaskView},
+    supervisor::SupervisorView,
+    view::QueueView,
 };
 
 use crate::{disk::SimDisk, trace::StopReport};
@@ -56,7 +57,7 @@ pub struct Inspector {
 #[derive(Default)]
 pub(crate) struct Shown {
     pub queues: Vec<Arc<dyn QueueView>>,
-    pub tasks: Option<Arc<dyn TaskView>>,
+    pub supervisor: Option<SupervisorView>,
 }
 
 impl Inspector {
@@ -64,8 +65,8 @@ impl Inspector {
         self.shown.lock().unwrap().queues.push(queue);
     }
 
-    pub fn show_tasks(&self, tasks: Arc<dyn TaskView>) {
-        self.shown.lock().unwrap().tasks = Some(tasks);
+    pub fn show_supervisor(&self, supervisor: SupervisorView) {
+        self.shown.lock().unwrap().supervisor = Some(supervisor);
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Shown) -> T) -> T {

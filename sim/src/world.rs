@@ -10,7 +10,7 @@ use std::{
 };
 
 use madsim::runtime::Handle;
-use ron_core::{Env, shutdown::Shutdown};
+use ron_core::{Env, shutdown::Shutdown, view::TaskView};
 
 use crate::{
     chaos::Chaos,
@@ -20,7 +20,7 @@ use crate::{
     oracle::{NodeView, WorldView},
     recorder::Recorder,
     runtime::{NodeParts, SimRuntime},
-    seed,
+    seed::{self, SimRng},
     service::{Inspector, ProcessContext, SimService},
     timer,
     trace::What,
@@ -82,6 +82,10 @@ impl World {
                 plant,
             }),
         }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.inner.seed
     }
 
     pub fn net(&self) -> &Network {
@@ -256,6 +260,20 @@ impl World {
         }
     }
 
+    /// Makes up to `count` live tasks of a kind panic where they stand; returns how many it struck.
+    pub fn panic_tasks(&self, id: NodeId, kind: &str, count: usize, rng: &mut SimRng) -> usize {
+        let inspector = self.lock()[id.0 as usize].inspector.clone();
+        let Some(supervisor) = inspector.with(|shown| shown.supervisor.clone()) else { return 0 };
+        let mut alive: Vec<_> = supervisor.status().tasks;
+        alive.retain(|task| task.kind == kind && task.state == "alive");
+        let mut struck = 0;
+        while struck < count && !alive.is_empty() {
+            let chosen = seed::pick(rng, 0, alive.len() as u64 - 1) as usize;
+            struck += usize::from(supervisor.kill(alive.swap_remove(chosen).id));
+        }
+        struck
+    }
+
     // ------------------------------------------------------------------------------- looking
 
     pub fn find(&self, name: &str) -> Option<NodeId> {
@@ -304,7 +322,7 @@ impl World {
         let views = nodes.iter().enumerate().map(|(n, node)| {
             let (queues, tasks) = node.inspector.with(|shown| {
                 let queues = shown.queues.iter().map(|q| q.stats()).collect();
-                let tasks = shown.tasks.as_ref().map_or_else(BTreeMap::new, |t| t.tasks());
+                let tasks = shown.supervisor.as_ref().map_or_else(BTreeMap::new, TaskView::tasks);
                 (queues, tasks)
             });
             NodeView {
