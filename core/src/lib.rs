@@ -1,8 +1,13 @@
 //! The seam and the kernel: what every service stands on.
+pub mod backoff;
+pub mod bus;
 pub mod deadline;
 pub mod env;
 pub mod hyper_seam;
+pub mod lifecycle;
 pub mod lock;
+#[cfg(feature = "models")]
+pub mod models;
 pub mod problem;
 pub mod queue;
 pub mod readiness;
@@ -10,6 +15,7 @@ pub mod seam;
 pub mod serve;
 pub mod shutdown;
 pub mod snapshot;
+pub mod supervisor;
 pub mod sync;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses a part of it")]

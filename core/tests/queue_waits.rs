@@ -2,12 +2,12 @@
 //! behind that gives up or is dropped.
 #![cfg(not(feature = "loom"))]
 
-mod support;
+mod hands;
 
 use std::{task::Poll, time::Duration};
 
+use hands::{Polled, world};
 use ron_core::{Queue, Refusal, RetryOnce, WaitFor, WaitThenDropOldest};
-use support::{Polled, world};
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_millis(200);

@@ -20,7 +20,9 @@ pub fn services() -> Vec<Arc<dyn SimService>> {
 }
 
 pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
-    services().into_iter().find(|service| service.name() == name)
+    services()
+        .into_iter()
+        .find(|service| service.name() == name)
 }
 
 /// The names of a scenario's nodes, in order.
@@ -37,7 +39,11 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
     let nodes = node_names(scenario);
     for node in &scenario.node {
         let service = service(&node.service).ok_or_else(|| {
-            let allowed = services().iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+            let allowed = services()
+                .iter()
+                .map(|s| s.name())
+                .collect::<Vec<_>>()
+                .join(", ");
             invalid("node.service", &node.service, &allowed)
         })?;
         service.check_config(&node.config).map_err(|why| Invalid {
@@ -58,12 +64,22 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
         check_fault(spec, &nodes)?;
     }
     for name in &scenario.check.always {
-        let allowed = || ORACLES.iter().map(|o| o.name).collect::<Vec<_>>().join(", ");
+        let allowed = || {
+            ORACLES
+                .iter()
+                .map(|o| o.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         oracle::find(name).ok_or_else(|| invalid("check.always", name, &allowed()))?;
     }
     for name in &scenario.check.eventually.hold {
         if !CONDITIONS.contains(&name.as_str()) {
-            return Err(invalid("check.eventually.hold", name, &CONDITIONS.join(", ")));
+            return Err(invalid(
+                "check.eventually.hold",
+                name,
+                &CONDITIONS.join(", "),
+            ));
         }
     }
     Ok(())
@@ -74,7 +90,11 @@ pub const CLIENT_NODE: &str = "client";
 
 fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> {
     let kind = workload::find(&spec.kind).ok_or_else(|| {
-        let allowed = WORKLOAD_KINDS.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        let allowed = WORKLOAD_KINDS
+            .iter()
+            .map(|k| k.name)
+            .collect::<Vec<_>>()
+            .join(", ");
         invalid("workload.kind", &spec.kind, &allowed)
     })?;
     if let Some(on) = &spec.on {
@@ -93,10 +113,17 @@ fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> 
 }
 
 fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
-    let kind = FAULT_KINDS.iter().find(|k| k.name == spec.kind).ok_or_else(|| {
-        let allowed = FAULT_KINDS.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
-        invalid("fault.kind", &spec.kind, &allowed)
-    })?;
+    let kind = FAULT_KINDS
+        .iter()
+        .find(|k| k.name == spec.kind)
+        .ok_or_else(|| {
+            let allowed = FAULT_KINDS
+                .iter()
+                .map(|k| k.name)
+                .collect::<Vec<_>>()
+                .join(", ");
+            invalid("fault.kind", &spec.kind, &allowed)
+        })?;
     check_node("fault.on", &spec.on, nodes)?;
     let used = [
         ("for_ms", spec.for_ms.is_some()),
@@ -120,10 +147,22 @@ fn check_node(key: &str, on: &str, nodes: &[String]) -> Result<(), Invalid> {
     Err(invalid(key, on, &nodes.join(", ")))
 }
 
-fn check_keys(table: &str, kind: &str, allowed: &[&str], used: &[(&str, bool)]) -> Result<(), Invalid> {
-    match used.iter().find(|(key, is_used)| *is_used && !allowed.contains(key)) {
+fn check_keys(
+    table: &str,
+    kind: &str,
+    allowed: &[&str],
+    used: &[(&str, bool)],
+) -> Result<(), Invalid> {
+    match used
+        .iter()
+        .find(|(key, is_used)| *is_used && !allowed.contains(key))
+    {
         Some((key, _)) => {
-            let allowed = if allowed.is_empty() { "none but at_s and times".to_owned() } else { allowed.join(", ") };
+            let allowed = if allowed.is_empty() {
+                "none but at_s and times".to_owned()
+            } else {
+                allowed.join(", ")
+            };
             Err(invalid(&format!("{table} {kind}"), key, &allowed))
         }
         None => Ok(()),
@@ -131,9 +170,17 @@ fn check_keys(table: &str, kind: &str, allowed: &[&str], used: &[(&str, bool)]) 
 }
 
 fn invalid(key: &str, value: &str, allowed: &str) -> Invalid {
-    Invalid { key: key.to_owned(), value: value.to_owned(), allowed: allowed.to_owned() }
+    Invalid {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        allowed: allowed.to_owned(),
+    }
 }
 
 fn first_word(text: &str) -> String {
-    text.split([' ', ':', ',']).next().unwrap_or_default().trim_matches(['"', '`']).to_owned()
+    text.split([' ', ':', ','])
+        .next()
+        .unwrap_or_default()
+        .trim_matches(['"', '`'])
+        .to_owned()
 }

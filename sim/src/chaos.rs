@@ -53,7 +53,10 @@ impl Chaos {
         let mut state = self.state.lock().unwrap();
         state.slow_until = None;
         // A stall that is under way ends by itself: whoever waits has a timer for it already.
-        if state.disk_stalled_until.is_some_and(|until| until <= timer::now()) {
+        if state
+            .disk_stalled_until
+            .is_some_and(|until| until <= timer::now())
+        {
             state.disk_stalled_until = None;
         }
     }

@@ -47,14 +47,22 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
     };
     match command.as_str() {
         "list" => list(&root, &Args::parse(rest, &[])?),
-        "run" => run_one(&root, &Args::parse(rest, &["--seed", "--trace", "--plant"])?),
-        "sweep" => sweep_all(&root, &Args::parse(rest, &["--seeds", "--jobs", "--first", "--plant"])?),
+        "run" => run_one(
+            &root,
+            &Args::parse(rest, &["--seed", "--trace", "--plant"])?,
+        ),
+        "sweep" => sweep_all(
+            &root,
+            &Args::parse(rest, &["--seeds", "--jobs", "--first", "--plant"])?,
+        ),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
-        other => Err(Wrong(format!("no command {other:?}; there are: list, run, sweep, words, help"))),
+        other => Err(Wrong(format!(
+            "no command {other:?}; there are: list, run, sweep, words, help"
+        ))),
     }
 }
 
@@ -76,7 +84,12 @@ fn words(args: &Args) -> Result<ExitCode, Wrong> {
         println!("workload   {:<24} {}", kind.name, kind.keys.join(", "));
     }
     for kind in crate::plan::FAULT_KINDS {
-        println!("fault      {:<24} on, at_s, times{}{}", kind.name, if kind.keys.is_empty() { "" } else { ", " }, kind.keys.join(", "));
+        println!(
+            "fault      {:<24} on, at_s, times{}{}",
+            kind.name,
+            if kind.keys.is_empty() { "" } else { ", " },
+            kind.keys.join(", ")
+        );
     }
     for kind in crate::oracle::ORACLES {
         println!("oracle     {:<28} {}", kind.name, kind.law);
@@ -89,7 +102,9 @@ fn words(args: &Args) -> Result<ExitCode, Wrong> {
 
 fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let [name] = &args.names[..] else {
-        return Err(Wrong("run takes the name of one scenario: sim run NAME [--seed N]".to_owned()));
+        return Err(Wrong(
+            "run takes the name of one scenario: sim run NAME [--seed N]".to_owned(),
+        ));
     };
     let scenario = Scenario::load(root, name)?;
     let seed = args.number("--seed")?.unwrap_or(1);
@@ -103,7 +118,8 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let run = run::run(&scenario, seed, &watch);
     if let Some(file) = trace_file {
         let lines = run.record.lines.join("\n") + "\n";
-        std::fs::write(file, lines).map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))?;
+        std::fs::write(file, lines)
+            .map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))?;
     }
     match run.violation() {
         None => {
@@ -125,29 +141,49 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         simulated / wall.max(1e-9),
         run.record.requests as f64 / simulated.max(1e-9)
     );
-    Ok(if run.violation().is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if run.violation().is_some() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
-    let names = if args.names.is_empty() { scenario::names(root)? } else { args.names.clone() };
-    let scenarios = names.iter().map(|name| Scenario::load(root, name)).collect::<Result<Vec<_>, _>>()?;
+    let names = if args.names.is_empty() {
+        scenario::names(root)?
+    } else {
+        args.names.clone()
+    };
+    let scenarios = names
+        .iter()
+        .map(|name| Scenario::load(root, name))
+        .collect::<Result<Vec<_>, _>>()?;
     if scenarios.is_empty() {
         return Err(Wrong(format!("no scenarios in {}", root.display())));
     }
     let cores = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
     let sweep = Sweep {
-        seeds: args.number("--seeds")?.unwrap_or(100 * scenarios.len() as u64),
+        seeds: args
+            .number("--seeds")?
+            .unwrap_or(100 * scenarios.len() as u64),
         first_seed: args.number("--first")?.unwrap_or(1),
         jobs: args.number("--jobs")?.unwrap_or(cores).clamp(1, 256) as usize,
         progress: true,
         plant: args.value("--plant").map(str::to_owned),
     };
     if sweep.seeds == 0 {
-        return Err(Wrong("--seeds 0 runs nothing; it takes a number from 1".to_owned()));
+        return Err(Wrong(
+            "--seeds 0 runs nothing; it takes a number from 1".to_owned(),
+        ));
     }
-    println!("replay   any seed of this sweep: SIM_SEED=N cargo test -p sim NAME   (or sim run NAME --seed N)");
+    println!(
+        "replay   any seed of this sweep: SIM_SEED=N cargo test -p sim NAME   (or sim run NAME --seed N)"
+    );
     let result = sweep::sweep(&scenarios, &sweep, |run| {
-        let scenario = scenarios.iter().find(|s| s.name == run.scenario).expect("its own scenario");
+        let scenario = scenarios
+            .iter()
+            .find(|s| s.name == run.scenario)
+            .expect("its own scenario");
         print_failure(scenario, run);
     });
     for (name, share) in &result.by_scenario {
@@ -161,7 +197,11 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     }
     println!("{}", result.requests_line());
     println!("{}", result.closing_line());
-    Ok(if result.violations > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if result.violations > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// How to see this very run again.
@@ -175,7 +215,9 @@ pub fn print_failure(scenario: &Scenario, run: &RunResult) {
 }
 
 pub fn failure_text(scenario: &Scenario, run: &RunResult) -> String {
-    let what = run.violation().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    let what = run
+        .violation()
+        .map_or_else(|| "nothing".to_owned(), ToString::to_string);
     format!(
         "FAILED  {} seed {}: {what}\noptions {}\nreplay  {}",
         scenario.name,
@@ -193,7 +235,10 @@ struct Args {
 
 impl Args {
     fn parse(args: &[String], allowed: &[&str]) -> Result<Self, Wrong> {
-        let mut parsed = Args { names: Vec::new(), values: Vec::new() };
+        let mut parsed = Args {
+            names: Vec::new(),
+            values: Vec::new(),
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if !arg.starts_with('-') {
@@ -205,9 +250,19 @@ impl Args {
                 None => (arg.as_str(), None),
             };
             if !allowed.contains(&flag) {
-                let known: Vec<_> = allowed.iter().filter(|f| **f != "--plant").copied().collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Wrong(format!("no option {flag:?} here; there are: {known}")));
+                let known: Vec<_> = allowed
+                    .iter()
+                    .filter(|f| **f != "--plant")
+                    .copied()
+                    .collect();
+                let known = if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                };
+                return Err(Wrong(format!(
+                    "no option {flag:?} here; there are: {known}"
+                )));
             }
             let value = inline.or_else(|| args.next().cloned());
             let value = value.ok_or_else(|| Wrong(format!("{flag} needs a value")))?;
@@ -217,13 +272,23 @@ impl Args {
     }
 
     fn value(&self, flag: &str) -> Option<&str> {
-        self.values.iter().rev().find(|(f, _)| f == flag).map(|(_, value)| value.as_str())
+        self.values
+            .iter()
+            .rev()
+            .find(|(f, _)| f == flag)
+            .map(|(_, value)| value.as_str())
     }
 
     fn number(&self, flag: &str) -> Result<Option<u64>, Wrong> {
-        let Some(value) = self.value(flag) else { return Ok(None) };
-        let number = parse_seed(value)
-            .ok_or_else(|| Wrong(format!("{flag} {value:?} is no number; it takes a whole number from 0 to {}", u64::MAX)))?;
+        let Some(value) = self.value(flag) else {
+            return Ok(None);
+        };
+        let number = parse_seed(value).ok_or_else(|| {
+            Wrong(format!(
+                "{flag} {value:?} is no number; it takes a whole number from 0 to {}",
+                u64::MAX
+            ))
+        })?;
         Ok(Some(number))
     }
 

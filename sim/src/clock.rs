@@ -76,7 +76,11 @@ impl NodeClock {
         let state = self.state.lock().unwrap();
         let time = SystemTime::UNIX_EPOCH + EPOCH + state.local(world);
         let off = Duration::from_millis(state.wall_offset_ms.unsigned_abs());
-        if state.wall_offset_ms < 0 { time - off } else { time + off }
+        if state.wall_offset_ms < 0 {
+            time - off
+        } else {
+            time + off
+        }
     }
 
     /// When, in world time, this node's clock will show `at`.

@@ -6,8 +6,7 @@ use crate::{
     disk::{DiskFaults, SimDisk},
     net::{Link, NodeId},
     plan::{Fault, Planned},
-    seed,
-    timer,
+    seed, timer,
     trace::What,
     world::{Death, World},
 };
@@ -38,7 +37,12 @@ pub fn heal_all(world: &World) {
         world.resume(node);
         world.start(node);
     }
-    world.recorder().record(None, What::Phase { text: "all faults healed".to_owned() });
+    world.recorder().record(
+        None,
+        What::Phase {
+            text: "all faults healed".to_owned(),
+        },
+    );
 }
 
 async fn strike(world: World, node: NodeId, fault: Fault) {
@@ -53,7 +57,10 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             world.die(node, Death::Power, "power lost");
             start_after(&world, node, down_ms).await;
         }
-        Fault::Shutdown { again_ms, restart_after_ms } => {
+        Fault::Shutdown {
+            again_ms,
+            restart_after_ms,
+        } => {
             world.ask_shutdown(node);
             if let Some(ms) = again_ms {
                 timer::sleep(Duration::from_millis(ms)).await;
@@ -82,11 +89,18 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             both_ways(&world, node, |link| link.loss_per_10_000 = 0);
         }
         Fault::Latency { for_ms, factor } => {
-            both_ways(&world, node, |link| link.latency = (link.latency.0 * factor, link.latency.1 * factor));
+            both_ways(&world, node, |link| {
+                link.latency = (link.latency.0 * factor, link.latency.1 * factor)
+            });
             lasting(&world, node, for_ms, &text).await;
-            both_ways(&world, node, |link| link.latency = (link.latency.0 / factor, link.latency.1 / factor));
+            both_ways(&world, node, |link| {
+                link.latency = (link.latency.0 / factor, link.latency.1 / factor)
+            });
         }
-        Fault::SlowLink { for_ms, bytes_per_s } => {
+        Fault::SlowLink {
+            for_ms,
+            bytes_per_s,
+        } => {
             both_ways(&world, node, |link| link.bytes_per_s = bytes_per_s);
             lasting(&world, node, for_ms, &text).await;
             both_ways(&world, node, |link| link.bytes_per_s = 0);
@@ -134,22 +148,36 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
         }
         Fault::BitRot => {
             if let Some(rot) = parts.disk.corrupt_random() {
-                world.recorder().record(Some(node), What::Fault { text: format!("bit {} of byte {} in {}", rot.bit, rot.offset, rot.path) });
+                world.recorder().record(
+                    Some(node),
+                    What::Fault {
+                        text: format!("bit {} of byte {} in {}", rot.bit, rot.offset, rot.path),
+                    },
+                );
             }
         }
         Fault::ClockJump { by_ms } => parts.clock.jump_wall(by_ms),
         Fault::ClockDrift { ppm } => parts.clock.set_drift(ppm),
         Fault::Panic { task, count } => {
-            let mut rng = seed::stream(world.seed(), &format!("panic {task} {:?}", timer::elapsed()));
+            let mut rng = seed::stream(
+                world.seed(),
+                &format!("panic {task} {:?}", timer::elapsed()),
+            );
             world.panic_tasks(node, &task, count as usize, &mut rng);
         }
-        Fault::SlowCpu { for_ms, factor } => parts.chaos.slow_down(factor, Duration::from_millis(for_ms)),
+        Fault::SlowCpu { for_ms, factor } => {
+            parts.chaos.slow_down(factor, Duration::from_millis(for_ms))
+        }
     }
 }
 
 /// A disk without faults; when the power goes, what was not synced is at risk all the same.
 pub fn untroubled() -> DiskFaults {
-    DiskFaults { lose_unsynced: true, torn: true, ..DiskFaults::default() }
+    DiskFaults {
+        lose_unsynced: true,
+        torn: true,
+        ..DiskFaults::default()
+    }
 }
 
 fn change_faults(disk: &SimDisk, change: impl FnOnce(&mut DiskFaults)) {
@@ -169,7 +197,12 @@ async fn start_after(world: &World, node: NodeId, ms: u64) {
 
 async fn lasting(world: &World, node: NodeId, ms: u64, text: &str) {
     timer::sleep(Duration::from_millis(ms)).await;
-    world.recorder().record(Some(node), What::Healed { text: text.to_owned() });
+    world.recorder().record(
+        Some(node),
+        What::Healed {
+            text: text.to_owned(),
+        },
+    );
 }
 
 fn each_peer(world: &World, node: NodeId, mut act: impl FnMut(&World, NodeId)) {

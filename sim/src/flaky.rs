@@ -33,7 +33,10 @@ impl SimService for Flaky {
                 let _ = file.read_exact(&mut real);
             }
             let micros = u64::from(u16::from_le_bytes(real));
-            process.env.sleep(std::time::Duration::from_micros(micros)).await;
+            process
+                .env
+                .sleep(std::time::Duration::from_micros(micros))
+                .await;
             PoolService.run(process).await
         })
     }

@@ -49,7 +49,10 @@ impl HttpClient {
         let (target, mut request) = origin_form(request)?;
         let to = || format!("{}:{}", target.0, target.1);
         let connect_error = |source: io::Error| HttpError::Connect { to: to(), source };
-        let addr = runtime.resolve(&target.0, target.1).await.map_err(connect_error)?[0];
+        let addr = runtime
+            .resolve(&target.0, target.1)
+            .await
+            .map_err(connect_error)?[0];
         loop {
             let (mut sender, reused) = match self.take_idle(addr) {
                 Some(sender) => (sender, true),
@@ -60,7 +63,10 @@ impl HttpClient {
                     continue;
                 }
                 let lost = io::Error::from(io::ErrorKind::ConnectionReset);
-                return Err(HttpError::Connect { to: to(), source: lost });
+                return Err(HttpError::Connect {
+                    to: to(),
+                    source: lost,
+                });
             }
             sent.store(true, std::sync::atomic::Ordering::Relaxed);
             match sender.try_send_request(request).await {
@@ -74,7 +80,11 @@ impl HttpClient {
                         let source = io::Error::from(io::ErrorKind::ConnectionReset);
                         return Err(HttpError::Connect { to: to(), source });
                     }
-                    None => return Err(HttpError::Lost { source: Box::new(failed.into_error()) }),
+                    None => {
+                        return Err(HttpError::Lost {
+                            source: Box::new(failed.into_error()),
+                        });
+                    }
                 },
             }
             sent.store(false, std::sync::atomic::Ordering::Relaxed);
@@ -101,7 +111,9 @@ impl HttpClient {
 
 async fn open(runtime: &SimRuntime, addr: SocketAddr) -> io::Result<Sender> {
     let conn = runtime.connect(addr).await?;
-    let (sender, connection) = handshake(TokioIo::new(conn)).await.map_err(io::Error::other)?;
+    let (sender, connection) = handshake(TokioIo::new(conn))
+        .await
+        .map_err(io::Error::other)?;
     runtime.spawn(
         "http-client",
         Box::pin(async move {
@@ -120,13 +132,29 @@ fn origin_form(
     if parts.uri.scheme_str() != Some("http") {
         return Err(invalid("the simulated network speaks http only"));
     }
-    let authority = parts.uri.authority().ok_or_else(|| invalid("no host"))?.clone();
-    let path = parts.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned();
+    let authority = parts
+        .uri
+        .authority()
+        .ok_or_else(|| invalid("no host"))?
+        .clone();
+    let path = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |p| p.as_str())
+        .to_owned();
     let host = authority.host().trim_matches(['[', ']']).to_owned();
     let host_header =
         http::HeaderValue::from_str(authority.as_str()).map_err(|_| invalid("bad host"))?;
-    parts.headers.entry(http::header::HOST).or_insert(host_header);
-    parts.uri = path.parse().map_err(|_| HttpError::Invalid(format!("bad path: {path}")))?;
+    parts
+        .headers
+        .entry(http::header::HOST)
+        .or_insert(host_header);
+    parts.uri = path
+        .parse()
+        .map_err(|_| HttpError::Invalid(format!("bad path: {path}")))?;
     let port = authority.port_u16().unwrap_or(80);
-    Ok(((host, port), http::Request::from_parts(parts, Full::new(body))))
+    Ok((
+        (host, port),
+        http::Request::from_parts(parts, Full::new(body)),
+    ))
 }

@@ -134,12 +134,21 @@ impl Network {
         let mut state = self.lock();
         state.names.insert(name.to_owned(), ip);
         state.hosts.insert(ip, node);
-        assert_eq!(state.nodes.len(), node.0 as usize, "nodes are added in order");
-        state.nodes.push(Host { ip, state: HostState::ProcessDown });
+        assert_eq!(
+            state.nodes.len(),
+            node.0 as usize,
+            "nodes are added in order"
+        );
+        state.nodes.push(Host {
+            ip,
+            state: HostState::ProcessDown,
+        });
     }
 
     pub fn resolve(&self, host: &str) -> Option<IpAddr> {
-        host.parse().ok().or_else(|| self.lock().names.get(host).copied())
+        host.parse()
+            .ok()
+            .or_else(|| self.lock().names.get(host).copied())
     }
 
     // ----------------------------------------------------------------- what happens to hosts
@@ -175,7 +184,9 @@ impl Network {
             let ip = state.ip_of(node);
             state.listeners.retain(|addr, _| addr.ip() != ip);
         }
-        self.each_wire_of(node, |wire, side| wire.owner_died(side, to == HostState::ProcessDown));
+        self.each_wire_of(node, |wire, side| {
+            wire.owner_died(side, to == HostState::ProcessDown)
+        });
     }
 
     // ----------------------------------------------------------------- what happens to links
@@ -259,14 +270,24 @@ impl Network {
         if state.hosts.get(&ip) != Some(&node) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let port = if addr.port() == 0 { state.free_port() } else { addr.port() };
+        let port = if addr.port() == 0 {
+            state.free_port()
+        } else {
+            addr.port()
+        };
         let addr = SocketAddr::new(ip, port);
         if state.listeners.contains_key(&addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let backlog = Arc::new(Mutex::new(Backlog::default()));
         state.listeners.insert(addr, backlog.clone());
-        Ok(Box::new(SimListener { net: self.clone(), addr, node, incarnation, backlog }))
+        Ok(Box::new(SimListener {
+            net: self.clone(),
+            addr,
+            node,
+            incarnation,
+            backlog,
+        }))
     }
 
     pub async fn connect(
@@ -300,15 +321,22 @@ impl Network {
     fn syn(&self, node: NodeId, incarnation: Incarnation, to: SocketAddr) -> io::Result<Syn> {
         let mut state = self.lock();
         state.check_alive(node, incarnation)?;
-        let to = if to.ip().is_loopback() { SocketAddr::new(state.ip_of(node), to.port()) } else { to };
-        let Some(&peer) = state.hosts.get(&to.ip()) else { return Ok(Syn::Silence) };
+        let to = if to.ip().is_loopback() {
+            SocketAddr::new(state.ip_of(node), to.port())
+        } else {
+            to
+        };
+        let Some(&peer) = state.hosts.get(&to.ip()) else {
+            return Ok(Syn::Silence);
+        };
         let up = state.host_of(peer).state;
         let (there, back) = (state.link(node, peer), state.link(peer, node));
         if there.blocked || back.blocked || there.connects_hang || up == HostState::PoweredOff {
             return Ok(Syn::Silence);
         }
         let latency = seed::pick_duration(&mut state.rng, back.latency);
-        let (HostState::Up(peer_incarnation), Some(backlog)) = (up, state.listeners.get(&to).cloned())
+        let (HostState::Up(peer_incarnation), Some(backlog)) =
+            (up, state.listeners.get(&to).cloned())
         else {
             return Ok(Syn::Refused(latency));
         };
@@ -317,10 +345,16 @@ impl Network {
             return Ok(Syn::Silence);
         }
         let from = SocketAddr::new(state.ip_of(node), state.free_port());
-        let wire = Arc::new(Wire::new(self.clone(), (node, incarnation), (peer, peer_incarnation)));
+        let wire = Arc::new(Wire::new(
+            self.clone(),
+            (node, incarnation),
+            (peer, peer_incarnation),
+        ));
         state.remember(&wire);
         state.connects += 1;
-        backlog.waiting.push_back((SimStream::new(wire.clone(), 1), from));
+        backlog
+            .waiting
+            .push_back((SimStream::new(wire.clone(), 1), from));
         if let Some(acceptor) = backlog.acceptor.take() {
             acceptor.wake();
         }
@@ -390,16 +424,26 @@ impl State {
         if self.links.is_empty() {
             return self.default_link;
         }
-        self.links.get(&(from, to)).copied().unwrap_or(self.default_link)
+        self.links
+            .get(&(from, to))
+            .copied()
+            .unwrap_or(self.default_link)
     }
 
     fn check_alive(&mut self, node: NodeId, incarnation: Incarnation) -> io::Result<()> {
-        if self.host_of(node).state == HostState::Up(incarnation) { Ok(()) } else { Err(stale()) }
+        if self.host_of(node).state == HostState::Up(incarnation) {
+            Ok(())
+        } else {
+            Err(stale())
+        }
     }
 
     fn free_port(&mut self) -> u16 {
         let port = self.next_port;
-        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
+        self.next_port = self
+            .next_port
+            .checked_add(1)
+            .unwrap_or(FIRST_EPHEMERAL_PORT);
         port
     }
 
@@ -455,7 +499,11 @@ impl Drop for SimListener {
             std::mem::take(&mut backlog.waiting)
         };
         let mut state = self.net.lock();
-        if state.listeners.get(&self.addr).is_some_and(|b| Arc::ptr_eq(b, &self.backlog)) {
+        if state
+            .listeners
+            .get(&self.addr)
+            .is_some_and(|b| Arc::ptr_eq(b, &self.backlog))
+        {
             state.listeners.remove(&self.addr);
         }
         drop(state);

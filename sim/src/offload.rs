@@ -31,7 +31,11 @@ impl OffloadPools {
         state.next_ticket += 1;
         state.waiting.push_back((number, None));
         drop(state);
-        Ticket { turns, number, threads: pool.threads }
+        Ticket {
+            turns,
+            number,
+            threads: pool.threads,
+        }
     }
 }
 
@@ -46,14 +50,21 @@ impl Ticket {
     pub async fn turn(&self) {
         poll_fn(|cx| {
             let mut turns = self.turns.lock().unwrap();
-            let first = turns.waiting.front().is_some_and(|(number, _)| *number == self.number);
+            let first = turns
+                .waiting
+                .front()
+                .is_some_and(|(number, _)| *number == self.number);
             if first && turns.running < self.threads {
                 turns.waiting.pop_front();
                 turns.running += 1;
                 turns.wake_first();
                 return Poll::Ready(());
             }
-            if let Some(place) = turns.waiting.iter_mut().find(|(number, _)| *number == self.number) {
+            if let Some(place) = turns
+                .waiting
+                .iter_mut()
+                .find(|(number, _)| *number == self.number)
+            {
                 place.1 = Some(cx.waker().clone());
             }
             Poll::Pending

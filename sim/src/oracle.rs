@@ -9,8 +9,8 @@ use ron_core::view::{QueueStats, TaskCounts};
 
 use crate::{disk::SimDisk, trace::Event};
 
-mod acked_is_durable;
 mod aborts_counted;
+mod acked_is_durable;
 mod drain_within_deadline;
 mod live_again;
 mod none_aborted;
@@ -74,7 +74,13 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {:.3}s: {}", self.oracle, self.at.as_secs_f64(), self.why)
+        write!(
+            f,
+            "{} at {:.3}s: {}",
+            self.oracle,
+            self.at.as_secs_f64(),
+            self.why
+        )
     }
 }
 

@@ -21,31 +21,80 @@ pub struct Planned {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
     /// The process dies; its machine lives. Started again after the time.
-    Kill { down_ms: u64 },
+    Kill {
+        down_ms: u64,
+    },
     /// The machine dies: unsynced bytes may be lost, peers hear nothing.
-    PowerOff { down_ms: u64 },
+    PowerOff {
+        down_ms: u64,
+    },
     /// An orderly shutdown is asked for; the node is started again after the time.
-    Shutdown { again_ms: Option<u64>, restart_after_ms: u64 },
-    Pause { for_ms: u64 },
+    Shutdown {
+        again_ms: Option<u64>,
+        restart_after_ms: u64,
+    },
+    Pause {
+        for_ms: u64,
+    },
     /// Cut off from everybody; one way: its own words still arrive.
-    Partition { for_ms: u64, one_way: bool },
-    Loss { for_ms: u64, per_10_000: u32 },
-    Latency { for_ms: u64, factor: u32 },
-    SlowLink { for_ms: u64, bytes_per_s: u64 },
-    ConnectHang { for_ms: u64 },
+    Partition {
+        for_ms: u64,
+        one_way: bool,
+    },
+    Loss {
+        for_ms: u64,
+        per_10_000: u32,
+    },
+    Latency {
+        for_ms: u64,
+        factor: u32,
+    },
+    SlowLink {
+        for_ms: u64,
+        bytes_per_s: u64,
+    },
+    ConnectHang {
+        for_ms: u64,
+    },
     ResetConnections,
-    DiskStall { for_ms: u64 },
-    DiskErrors { for_ms: u64, per_10_000: u32 },
-    SyncFails { for_ms: u64, per_10_000: u32 },
-    SyncLies { for_ms: u64 },
-    DiskFull { for_ms: u64, free_bytes: u64 },
+    DiskStall {
+        for_ms: u64,
+    },
+    DiskErrors {
+        for_ms: u64,
+        per_10_000: u32,
+    },
+    SyncFails {
+        for_ms: u64,
+        per_10_000: u32,
+    },
+    SyncLies {
+        for_ms: u64,
+    },
+    DiskFull {
+        for_ms: u64,
+        free_bytes: u64,
+    },
     /// The node dies in its Nth disk operation from now.
-    CrashAtDiskOp { nth: u64, down_ms: u64 },
+    CrashAtDiskOp {
+        nth: u64,
+        down_ms: u64,
+    },
     BitRot,
-    ClockJump { by_ms: i64 },
-    ClockDrift { ppm: i64 },
-    Panic { task: String, count: u32 },
-    SlowCpu { for_ms: u64, factor: u32 },
+    ClockJump {
+        by_ms: i64,
+    },
+    ClockDrift {
+        ppm: i64,
+    },
+    Panic {
+        task: String,
+        count: u32,
+    },
+    SlowCpu {
+        for_ms: u64,
+        factor: u32,
+    },
 }
 
 /// A fault kind of the catalogue: its name in a scenario, what keys it takes, what it becomes.
@@ -56,12 +105,27 @@ pub struct FaultKind {
 }
 
 pub const FAULT_KINDS: &[FaultKind] = &[
-    FaultKind { name: "node.kill", keys: &["for_ms"], make: |d| Fault::Kill { down_ms: d.for_ms() } },
-    FaultKind { name: "node.power_off", keys: &["for_ms"], make: |d| Fault::PowerOff { down_ms: d.for_ms() } },
+    FaultKind {
+        name: "node.kill",
+        keys: &["for_ms"],
+        make: |d| Fault::Kill {
+            down_ms: d.for_ms(),
+        },
+    },
+    FaultKind {
+        name: "node.power_off",
+        keys: &["for_ms"],
+        make: |d| Fault::PowerOff {
+            down_ms: d.for_ms(),
+        },
+    },
     FaultKind {
         name: "node.shutdown",
         keys: &["for_ms"],
-        make: |d| Fault::Shutdown { again_ms: None, restart_after_ms: d.for_ms() },
+        make: |d| Fault::Shutdown {
+            again_ms: None,
+            restart_after_ms: d.for_ms(),
+        },
     },
     FaultKind {
         name: "node.shutdown_twice",
@@ -71,45 +135,86 @@ pub const FAULT_KINDS: &[FaultKind] = &[
             restart_after_ms: d.for_ms(),
         },
     },
-    FaultKind { name: "node.pause", keys: &["for_ms"], make: |d| Fault::Pause { for_ms: d.for_ms() } },
+    FaultKind {
+        name: "node.pause",
+        keys: &["for_ms"],
+        make: |d| Fault::Pause { for_ms: d.for_ms() },
+    },
     FaultKind {
         name: "net.partition",
         keys: &["for_ms", "one_way"],
-        make: |d| Fault::Partition { for_ms: d.for_ms(), one_way: d.spec.one_way },
+        make: |d| Fault::Partition {
+            for_ms: d.for_ms(),
+            one_way: d.spec.one_way,
+        },
     },
     FaultKind {
         name: "net.loss",
         keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::Loss { for_ms: d.for_ms(), per_10_000: d.per_10_000(500.0) },
+        make: |d| Fault::Loss {
+            for_ms: d.for_ms(),
+            per_10_000: d.per_10_000(500.0),
+        },
     },
     FaultKind {
         name: "net.latency",
         keys: &["for_ms", "factor"],
-        make: |d| Fault::Latency { for_ms: d.for_ms(), factor: d.factor() },
+        make: |d| Fault::Latency {
+            for_ms: d.for_ms(),
+            factor: d.factor(),
+        },
     },
     FaultKind {
         name: "net.slow",
         keys: &["for_ms", "bytes"],
-        make: |d| Fault::SlowLink { for_ms: d.for_ms(), bytes_per_s: d.bytes(20_000.0).max(1) },
+        make: |d| Fault::SlowLink {
+            for_ms: d.for_ms(),
+            bytes_per_s: d.bytes(20_000.0).max(1),
+        },
     },
-    FaultKind { name: "net.connect_hang", keys: &["for_ms"], make: |d| Fault::ConnectHang { for_ms: d.for_ms() } },
-    FaultKind { name: "net.reset", keys: &[], make: |_| Fault::ResetConnections },
-    FaultKind { name: "disk.stall", keys: &["for_ms"], make: |d| Fault::DiskStall { for_ms: d.for_ms() } },
+    FaultKind {
+        name: "net.connect_hang",
+        keys: &["for_ms"],
+        make: |d| Fault::ConnectHang { for_ms: d.for_ms() },
+    },
+    FaultKind {
+        name: "net.reset",
+        keys: &[],
+        make: |_| Fault::ResetConnections,
+    },
+    FaultKind {
+        name: "disk.stall",
+        keys: &["for_ms"],
+        make: |d| Fault::DiskStall { for_ms: d.for_ms() },
+    },
     FaultKind {
         name: "disk.errors",
         keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::DiskErrors { for_ms: d.for_ms(), per_10_000: d.per_10_000(1000.0) },
+        make: |d| Fault::DiskErrors {
+            for_ms: d.for_ms(),
+            per_10_000: d.per_10_000(1000.0),
+        },
     },
     FaultKind {
         name: "disk.sync_fails",
         keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::SyncFails { for_ms: d.for_ms(), per_10_000: d.per_10_000(1000.0) },
+        make: |d| Fault::SyncFails {
+            for_ms: d.for_ms(),
+            per_10_000: d.per_10_000(1000.0),
+        },
     },
-    FaultKind { name: "disk.sync_lies", keys: &["for_ms"], make: |d| Fault::SyncLies { for_ms: d.for_ms() } },
+    FaultKind {
+        name: "disk.sync_lies",
+        keys: &["for_ms"],
+        make: |d| Fault::SyncLies { for_ms: d.for_ms() },
+    },
     FaultKind {
         name: "disk.full",
         keys: &["for_ms", "bytes"],
-        make: |d| Fault::DiskFull { for_ms: d.for_ms(), free_bytes: d.bytes(0.0) },
+        make: |d| Fault::DiskFull {
+            for_ms: d.for_ms(),
+            free_bytes: d.bytes(0.0),
+        },
     },
     FaultKind {
         name: "disk.crash_at_op",
@@ -119,16 +224,24 @@ pub const FAULT_KINDS: &[FaultKind] = &[
             down_ms: d.for_ms(),
         },
     },
-    FaultKind { name: "disk.bit_rot", keys: &[], make: |_| Fault::BitRot },
+    FaultKind {
+        name: "disk.bit_rot",
+        keys: &[],
+        make: |_| Fault::BitRot,
+    },
     FaultKind {
         name: "clock.jump",
         keys: &["by_ms"],
-        make: |d| Fault::ClockJump { by_ms: d.number(d.spec.by_ms, 60_000.0) },
+        make: |d| Fault::ClockJump {
+            by_ms: d.number(d.spec.by_ms, 60_000.0),
+        },
     },
     FaultKind {
         name: "clock.drift",
         keys: &["ppm"],
-        make: |d| Fault::ClockDrift { ppm: d.number(d.spec.ppm, 100.0) },
+        make: |d| Fault::ClockDrift {
+            ppm: d.number(d.spec.ppm, 100.0),
+        },
     },
     FaultKind {
         name: "task.panic",
@@ -141,7 +254,10 @@ pub const FAULT_KINDS: &[FaultKind] = &[
     FaultKind {
         name: "cpu.slow",
         keys: &["for_ms", "factor"],
-        make: |d| Fault::SlowCpu { for_ms: d.for_ms(), factor: d.factor() },
+        make: |d| Fault::SlowCpu {
+            for_ms: d.for_ms(),
+            factor: d.factor(),
+        },
     },
 ];
 
@@ -153,7 +269,8 @@ struct Drawn<'a> {
 
 impl Drawn<'_> {
     fn number(&self, span: Option<Span>, default: f64) -> i64 {
-        span.unwrap_or(Span::fixed(default)).draw_signed(&mut self.rng.borrow_mut())
+        span.unwrap_or(Span::fixed(default))
+            .draw_signed(&mut self.rng.borrow_mut())
     }
 
     fn for_ms(&self) -> u64 {
@@ -178,12 +295,18 @@ pub fn draw(scenario: &Scenario, seed: u64, nodes: &[String]) -> Vec<Planned> {
     let mut plan = Vec::new();
     for (index, spec) in scenario.fault.iter().enumerate() {
         let mut rng = seed::stream(seed, &format!("fault {index} {}", spec.kind));
-        let kind = FAULT_KINDS.iter().find(|k| k.name == spec.kind).expect("validated");
+        let kind = FAULT_KINDS
+            .iter()
+            .find(|k| k.name == spec.kind)
+            .expect("validated");
         for _ in 0..spec.times.unwrap_or(Span::fixed(1.0)).draw_count(&mut rng) {
             let matching: Vec<&String> = nodes.iter().filter(|n| matches(&spec.on, n)).collect();
             let on = matching[seed::pick(&mut rng, 0, matching.len() as u64 - 1) as usize].clone();
             let at_us = spec.at_s.draw_secs(&mut rng).as_micros() as u64;
-            let drawn = Drawn { spec, rng: (&mut rng).into() };
+            let drawn = Drawn {
+                spec,
+                rng: (&mut rng).into(),
+            };
             let fault = (kind.make)(&drawn);
             plan.push(Planned { at_us, on, fault });
         }
@@ -194,7 +317,11 @@ pub fn draw(scenario: &Scenario, seed: u64, nodes: &[String]) -> Vec<Planned> {
 
 /// `pool` names the node `pool` and, as a group, `pool-2`, `pool-3` …
 pub fn matches(on: &str, node: &str) -> bool {
-    node == on || on == "*" || node.strip_prefix(on).is_some_and(|rest| rest.starts_with('-'))
+    node == on
+        || on == "*"
+        || node
+            .strip_prefix(on)
+            .is_some_and(|rest| rest.starts_with('-'))
 }
 
 impl Planned {
@@ -209,21 +336,38 @@ impl fmt::Display for Fault {
             Fault::Kill { down_ms } => write!(f, "node.kill, down {down_ms} ms"),
             Fault::PowerOff { down_ms } => write!(f, "node.power_off, down {down_ms} ms"),
             Fault::Shutdown { again_ms: None, .. } => write!(f, "node.shutdown"),
-            Fault::Shutdown { again_ms: Some(ms), .. } => write!(f, "node.shutdown, again after {ms} ms"),
+            Fault::Shutdown {
+                again_ms: Some(ms), ..
+            } => write!(f, "node.shutdown, again after {ms} ms"),
             Fault::Pause { for_ms } => write!(f, "node.pause {for_ms} ms"),
             Fault::Partition { for_ms, one_way } => {
-                write!(f, "net.partition {for_ms} ms{}", if *one_way { ", one way" } else { "" })
+                write!(
+                    f,
+                    "net.partition {for_ms} ms{}",
+                    if *one_way { ", one way" } else { "" }
+                )
             }
-            Fault::Loss { for_ms, per_10_000 } => write!(f, "net.loss {per_10_000}/10000 for {for_ms} ms"),
+            Fault::Loss { for_ms, per_10_000 } => {
+                write!(f, "net.loss {per_10_000}/10000 for {for_ms} ms")
+            }
             Fault::Latency { for_ms, factor } => write!(f, "net.latency x{factor} for {for_ms} ms"),
-            Fault::SlowLink { for_ms, bytes_per_s } => write!(f, "net.slow {bytes_per_s} B/s for {for_ms} ms"),
+            Fault::SlowLink {
+                for_ms,
+                bytes_per_s,
+            } => write!(f, "net.slow {bytes_per_s} B/s for {for_ms} ms"),
             Fault::ConnectHang { for_ms } => write!(f, "net.connect_hang {for_ms} ms"),
             Fault::ResetConnections => write!(f, "net.reset"),
             Fault::DiskStall { for_ms } => write!(f, "disk.stall {for_ms} ms"),
-            Fault::DiskErrors { for_ms, per_10_000 } => write!(f, "disk.errors {per_10_000}/10000 for {for_ms} ms"),
-            Fault::SyncFails { for_ms, per_10_000 } => write!(f, "disk.sync_fails {per_10_000}/10000 for {for_ms} ms"),
+            Fault::DiskErrors { for_ms, per_10_000 } => {
+                write!(f, "disk.errors {per_10_000}/10000 for {for_ms} ms")
+            }
+            Fault::SyncFails { for_ms, per_10_000 } => {
+                write!(f, "disk.sync_fails {per_10_000}/10000 for {for_ms} ms")
+            }
             Fault::SyncLies { for_ms } => write!(f, "disk.sync_lies {for_ms} ms"),
-            Fault::DiskFull { for_ms, free_bytes } => write!(f, "disk.full ({free_bytes} B free) for {for_ms} ms"),
+            Fault::DiskFull { for_ms, free_bytes } => {
+                write!(f, "disk.full ({free_bytes} B free) for {for_ms} ms")
+            }
             Fault::CrashAtDiskOp { nth, .. } => write!(f, "disk.crash_at_op {nth}"),
             Fault::BitRot => write!(f, "disk.bit_rot"),
             Fault::ClockJump { by_ms } => write!(f, "clock.jump {by_ms:+} ms"),

@@ -108,15 +108,27 @@ async fn run(process: ProcessContext) -> StopReport {
         drop(env.spawn("leaked", std::future::pending::<()>()));
     }
     let report = supervisor.run(process.shutdown.clone()).await;
-    let aborted = if process.planted("uncounted_abort") { 0 } else { report.aborted };
-    StopReport { alive: 0, aborted, allowed }
+    let aborted = if process.planted("uncounted_abort") {
+        0
+    } else {
+        report.aborted
+    };
+    StopReport {
+        alive: 0,
+        aborted,
+        allowed,
+    }
 }
 
 /// Tasks and drain phases; returns how long a drain may take in all.
 fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
     let config = &app.config;
     let drain = Duration::from_millis(config.drain_deadline_ms);
-    let honest = if app.planted("ignore_drain_deadline") { drain * 20 } else { drain };
+    let honest = if app.planted("ignore_drain_deadline") {
+        drain * 20
+    } else {
+        drain
+    };
     let hook = app.clone();
     let work = supervisor.phase("work", honest, move || {
         // New requests are refused, queued jobs are finished.
@@ -147,16 +159,25 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
     }
     let shared = app.clone();
     let close_grace = closing - Duration::from_millis(100);
-    supervisor.task(TaskSpec::new("listener", "listener", listening), move |context| {
-        let app = shared.clone();
-        async move {
-            let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-            let listener = app.env.listen(addr).await.expect("the port is free");
-            let options = ServeOptions { close_grace, ..ServeOptions::default() };
-            let router = api::router(app.clone());
-            app.env.clone().serve(listener, router, options, context.stop).await;
-        }
-    });
+    supervisor.task(
+        TaskSpec::new("listener", "listener", listening),
+        move |context| {
+            let app = shared.clone();
+            async move {
+                let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+                let listener = app.env.listen(addr).await.expect("the port is free");
+                let options = ServeOptions {
+                    close_grace,
+                    ..ServeOptions::default()
+                };
+                let router = api::router(app.clone());
+                app.env
+                    .clone()
+                    .serve(listener, router, options, context.stop)
+                    .await;
+            }
+        },
+    );
     drain + closing
 }
 
@@ -170,7 +191,15 @@ struct Declared {
 impl QueueView for Declared {
     fn stats(&self) -> QueueStats {
         let stats = self.queue.stats();
-        let refused = if self.miscounts { stats.refused / 2 } else { stats.refused };
-        QueueStats { cap: self.cap, refused, ..stats }
+        let refused = if self.miscounts {
+            stats.refused / 2
+        } else {
+            stats.refused
+        };
+        QueueStats {
+            cap: self.cap,
+            refused,
+            ..stats
+        }
     }
 }

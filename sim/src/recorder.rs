@@ -55,7 +55,11 @@ impl Recorder {
         let at = timer::elapsed();
         let mut guard = self.lock();
         let state = &mut *guard;
-        let event = Event { at, node: node.map(|n| n.0), what };
+        let event = Event {
+            at,
+            node: node.map(|n| n.0),
+            what,
+        };
         let name = node.map_or("world", |n| state.node_names[n.0 as usize].as_str());
         state.trace.push(&event, name);
         if state.echo && event.what.matters() {
@@ -94,7 +98,9 @@ impl Recorder {
 
     pub fn violate(&self, oracle: &'static str, why: String) {
         let at = timer::elapsed();
-        self.lock().violation.get_or_insert(Violation { at, oracle, why });
+        self.lock()
+            .violation
+            .get_or_insert(Violation { at, oracle, why });
     }
 
     pub fn violated(&self) -> bool {
@@ -134,7 +140,10 @@ impl State {
                 }
                 return;
             }
-            What::Outcome { outcome: Outcome::Answered(status), .. } => match status {
+            What::Outcome {
+                outcome: Outcome::Answered(status),
+                ..
+            } => match status {
                 200 => "http.200",
                 429 => "http.429",
                 503 => "http.503",
@@ -142,8 +151,14 @@ impl State {
                 500 => "http.500",
                 _ => "http.other",
             },
-            What::Outcome { outcome: Outcome::NotSent, .. } => "http.not_sent",
-            What::Outcome { outcome: Outcome::Unknown, .. } => "http.unknown",
+            What::Outcome {
+                outcome: Outcome::NotSent,
+                ..
+            } => "http.not_sent",
+            What::Outcome {
+                outcome: Outcome::Unknown,
+                ..
+            } => "http.unknown",
             What::Died { .. } => "node.died",
             What::Stopped { report } if report.aborted > 0 => "node.stopped_with_aborts",
             What::Stopped { .. } => "node.stopped",

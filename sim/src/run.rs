@@ -59,15 +59,18 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
     let begin = Instant::now();
     let recorder: Arc<Mutex<Option<Recorder>>> = Arc::default();
     let (shared, inside, watching) = (recorder.clone(), scenario.clone(), watch.clone());
-    let thread = std::thread::Builder::new().name(format!("{} {seed}", scenario.name)).spawn(move || {
-        let mut runtime = madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-        runtime.set_time_limit(TIME_LIMIT);
-        // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            runtime.block_on(simulate(inside, seed, watching, shared))
-        }));
-        outcome.map_err(|panic| panic_text(&*panic))
-    });
+    let thread = std::thread::Builder::new()
+        .name(format!("{} {seed}", scenario.name))
+        .spawn(move || {
+            let mut runtime =
+                madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
+            runtime.set_time_limit(TIME_LIMIT);
+            // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(simulate(inside, seed, watching, shared))
+            }));
+            outcome.map_err(|panic| panic_text(&*panic))
+        });
     let outcome = thread.expect("a thread can be started").join();
     let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
     let mut result = outcome.unwrap_or_else(|why| broken(scenario, seed, &recorder, why));
@@ -94,13 +97,20 @@ fn broken(
             simulated: Duration::ZERO,
         },
     };
-    let violation = Violation { at: Duration::ZERO, oracle: "world.no_panic", why };
+    let violation = Violation {
+        at: Duration::ZERO,
+        oracle: "world.no_panic",
+        why,
+    };
     RunResult {
         scenario: scenario.name.clone(),
         seed,
         options: Vec::new(),
         plan: Vec::new(),
-        record: Record { violation: record.violation.clone().or(Some(violation)), ..record },
+        record: Record {
+            violation: record.violation.clone().or(Some(violation)),
+            ..record
+        },
         live_after: None,
         wall: Duration::ZERO,
     }
@@ -120,12 +130,20 @@ async fn simulate(
     watch: Watch,
     shared: Arc<Mutex<Option<Recorder>>>,
 ) -> RunResult {
-    let oracles = scenario.check.always.iter().map(|name| (oracle::find(name).expect("validated").make)());
+    let oracles = scenario
+        .check
+        .always
+        .iter()
+        .map(|name| (oracle::find(name).expect("validated").make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
     *shared.lock().unwrap() = Some(recorder.clone());
     let (world, client) = build(&scenario, seed, &recorder, &watch);
     let mut options = drifts(&scenario, seed, &world);
-    let clients = Clients::new(&world, client, watch.plant.as_deref() == Some("client_forgets"));
+    let clients = Clients::new(
+        &world,
+        client,
+        watch.plant.as_deref() == Some("client_forgets"),
+    );
     let plan = plan::draw(&scenario, seed, &catalogue::node_names(&scenario));
     let workloads: Vec<_> = scenario
         .workload
@@ -134,7 +152,10 @@ async fn simulate(
         .map(|(index, spec)| workload::start(&clients, spec, index, seed))
         .collect();
     options.extend(workloads.iter().map(|(text, _)| text.clone()));
-    options.extend(plan.iter().map(|p| format!("{} on {} at {:.3}s", p.fault, p.on, p.at().as_secs_f64())));
+    options.extend(
+        plan.iter()
+            .map(|p| format!("{} on {} at {:.3}s", p.fault, p.on, p.at().as_secs_f64())),
+    );
     if watch.echo {
         println!("options  {}", options.join("\n         "));
     }
@@ -150,7 +171,10 @@ async fn simulate(
 
     // Safety: the plan strikes while the workload runs.
     let striking = madsim::task::spawn(faults::carry_out(world.clone(), plan.clone()));
-    let running: Vec<_> = workloads.into_iter().map(|(_, job)| madsim::task::spawn(job)).collect();
+    let running: Vec<_> = workloads
+        .into_iter()
+        .map(|(_, job)| madsim::task::spawn(job))
+        .collect();
     for task in running {
         let _ = task.await;
     }
@@ -158,7 +182,13 @@ async fn simulate(
 
     // Liveness: everything heals, and the world must come back.
     faults::heal_all(&world);
-    let hold: Vec<&str> = scenario.check.eventually.hold.iter().map(String::as_str).collect();
+    let hold: Vec<&str> = scenario
+        .check
+        .eventually
+        .hold
+        .iter()
+        .map(String::as_str)
+        .collect();
     let budget = Duration::from_secs_f64(scenario.check.eventually.within_s);
     let live_after = live_within(&world, &clients, &hold, budget, "after everything healed").await;
 
@@ -179,12 +209,19 @@ async fn simulate(
 fn build(scenario: &Scenario, seed: u64, recorder: &Recorder, watch: &Watch) -> (World, NodeId) {
     let us = |value: f64| Duration::from_nanos((value * 1000.0) as u64);
     let latency = scenario.link.latency_us;
-    let link = Link { latency: (us(latency.lo), us(latency.hi)), ..Link::default() };
+    let link = Link {
+        latency: (us(latency.lo), us(latency.hi)),
+        ..Link::default()
+    };
     let world = World::new(seed, link, recorder.clone(), watch.plant.clone());
     for spec in &scenario.node {
         let service = catalogue::service(&spec.service).expect("validated");
         for n in 1..=spec.count {
-            let name = if n == 1 { spec.name.clone() } else { format!("{}-{n}", spec.name) };
+            let name = if n == 1 {
+                spec.name.clone()
+            } else {
+                format!("{}-{n}", spec.name)
+            };
             world.add_node(&name, Some(service.clone()), spec.config.clone());
         }
     }
@@ -201,7 +238,9 @@ fn drifts(scenario: &Scenario, seed: u64, world: &World) -> Vec<String> {
             if !plan::matches(&spec.name, &name) {
                 continue;
             }
-            let ppm = spec.drift_ppm.draw_signed(&mut seed::stream(seed, &format!("drift {name}")));
+            let ppm = spec
+                .drift_ppm
+                .draw_signed(&mut seed::stream(seed, &format!("drift {name}")));
             if ppm != 0 {
                 world.node_parts(node).clock.set_drift(ppm);
                 told.push(format!("drift {name} {ppm:+} ppm"));
@@ -229,7 +268,9 @@ async fn live_within(
             return Some(took);
         };
         if took > budget {
-            world.recorder().violate(LIVE_AGAIN, format!("{when}, within {budget:?}: {why}"));
+            world
+                .recorder()
+                .violate(LIVE_AGAIN, format!("{when}, within {budget:?}: {why}"));
             return None;
         }
         timer::sleep(Duration::from_millis(20)).await;
@@ -262,7 +303,10 @@ async fn stop_all(world: &World) {
         world.ask_shutdown(*node);
     }
     let begin = timer::now();
-    while nodes.iter().any(|(node, _)| world.status(*node) == Status::Up) {
+    while nodes
+        .iter()
+        .any(|(node, _)| world.status(*node) == Status::Up)
+    {
         if timer::now() - begin > STOP_WITHIN {
             return;
         }

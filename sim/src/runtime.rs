@@ -19,8 +19,8 @@ use bytes::Bytes;
 use madsim::runtime::NodeHandle;
 use rand_core::Rng;
 use ron_core::seam::{
-    Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe, Runtime,
-    Tasks,
+    Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
+    Runtime, Tasks,
 };
 use tokio::sync::oneshot;
 
@@ -83,7 +83,9 @@ impl SimRuntime {
             pools: OffloadPools::default(),
             live_tasks: Arc::default(),
         };
-        SimRuntime { process: Arc::new(process) }
+        SimRuntime {
+            process: Arc::new(process),
+        }
     }
 
     /// Tasks spawned through the seam that have not ended.
@@ -114,19 +116,34 @@ impl Clock for SimRuntime {
 
 impl Net for SimRuntime {
     fn listen(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        let Process { parts, incarnation, .. } = &*self.process;
+        let Process {
+            parts, incarnation, ..
+        } = &*self.process;
         Box::pin(async move { parts.net.listen(parts.id, *incarnation, addr) })
     }
 
     fn connect(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Conn>> {
-        let Process { parts, incarnation, .. } = &*self.process;
+        let Process {
+            parts, incarnation, ..
+        } = &*self.process;
         Box::pin(parts.net.connect(parts.id, *incarnation, addr))
     }
 
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        let found = self.process.parts.net.resolve(host).map(|ip| vec![SocketAddr::new(ip, port)]);
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let found = self
+            .process
+            .parts
+            .net
+            .resolve(host)
+            .map(|ip| vec![SocketAddr::new(ip, port)]);
         Box::pin(async move {
-            found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no host named {host}")))
+            found.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("no host named {host}"))
+            })
         })
     }
 }
@@ -184,7 +201,11 @@ impl Process {
             (self.parts.on_disk_crash)(self.parts.id, self.incarnation);
             return std::future::pending().await;
         }
-        let cost = if on_disk { self.parts.disk.take_accrued() } else { CPU_JOB };
+        let cost = if on_disk {
+            self.parts.disk.take_accrued()
+        } else {
+            CPU_JOB
+        };
         timer::sleep(cost * self.parts.chaos.slowness()).await;
     }
 }
@@ -200,7 +221,9 @@ impl Entropy for SimRuntime {
 
 impl Probe for SimRuntime {
     fn probe(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
-        let Process { parts, incarnation, .. } = &*self.process;
+        let Process {
+            parts, incarnation, ..
+        } = &*self.process;
         // A dead process tells nothing, though its futures may still be falling apart.
         if parts.net.is_up(parts.id, *incarnation) {
             (parts.observer)(parts.id, event, id, detail);

@@ -60,7 +60,12 @@ pub struct LinkSpec {
 
 impl Default for LinkSpec {
     fn default() -> Self {
-        LinkSpec { latency_us: Span { lo: 50.0, hi: 800.0 } }
+        LinkSpec {
+            latency_us: Span {
+                lo: 50.0,
+                hi: 800.0,
+            },
+        }
     }
 }
 
@@ -189,7 +194,10 @@ impl TryFrom<SpanText> for Span {
 
 impl Span {
     pub fn fixed(value: f64) -> Self {
-        Span { lo: value, hi: value }
+        Span {
+            lo: value,
+            hi: value,
+        }
     }
 
     pub fn draw(self, rng: &mut SimRng) -> f64 {
@@ -227,7 +235,9 @@ impl Scenario {
         let path = root.join(format!("{name}.toml"));
         if !path.is_file() {
             let known = names(root)?.join(", ");
-            return Err(ScenarioError(format!("no scenario named {name:?}; there are: {known}")));
+            return Err(ScenarioError(format!(
+                "no scenario named {name:?}; there are: {known}"
+            )));
         }
         let text = std::fs::read_to_string(&path)
             .map_err(|e| ScenarioError(format!("{}: cannot be read: {e}", path.display())))?;
@@ -236,7 +246,9 @@ impl Scenario {
 
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
         let mut scenario: Scenario = toml::from_str(text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = e
+                .span()
+                .map_or(1, |span| text[..span.start].lines().count().max(1));
             let message = e.message().replace('\n', " ");
             ScenarioError(format!("{file}:{line}: {message}"))
         })?;
@@ -258,7 +270,9 @@ pub fn test_name(name: &str) -> String {
 
 /// Where in the file a wrong word stands, for an editor to jump to.
 fn line_of(text: &str, word: &str) -> usize {
-    text.lines().position(|line| !word.is_empty() && line.contains(word)).map_or(1, |n| n + 1)
+    text.lines()
+        .position(|line| !word.is_empty() && line.contains(word))
+        .map_or(1, |n| n + 1)
 }
 
 /// A word that the catalogue does not know, or a key that does not fit.
@@ -271,7 +285,11 @@ pub struct Invalid {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?} is not allowed; allowed: {}", self.key, self.value, self.allowed)
+        write!(
+            f,
+            "{}: {:?} is not allowed; allowed: {}",
+            self.key, self.value, self.allowed
+        )
     }
 }
 
@@ -282,7 +300,10 @@ pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
     while let Some(folder) = folders.pop() {
         let full = root.join(&folder);
         let entries = std::fs::read_dir(&full).map_err(|e| {
-            ScenarioError(format!("{}: scenarios cannot be listed: {e}", full.display()))
+            ScenarioError(format!(
+                "{}: scenarios cannot be listed: {e}",
+                full.display()
+            ))
         })?;
         for entry in entries.flatten() {
             let path = folder.join(entry.file_name());
@@ -301,6 +322,8 @@ pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
 
 /// Where the scenarios of this checkout lie.
 pub fn root() -> PathBuf {
-    std::env::var_os("SIM_SCENARIOS")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")), PathBuf::from)
+    std::env::var_os("SIM_SCENARIOS").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")),
+        PathBuf::from,
+    )
 }

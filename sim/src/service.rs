@@ -3,11 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ron_core::{
-    Env,
-    seam::BoxFuture,
-    shutdown::Shutdown,
-    supervisor::SupervisorView,
-    view::QueueView,
+    Env, seam::BoxFuture, shutdown::Shutdown, supervisor::SupervisorView, view::QueueView,
 };
 
 use crate::{disk::SimDisk, trace::StopReport};

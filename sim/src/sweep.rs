@@ -53,7 +53,11 @@ pub struct Share {
 const KEPT_FAILURES: usize = 20;
 
 /// Runs `seeds` seeds in all, dealt out to the scenarios in turn.
-pub fn sweep(scenarios: &[Scenario], sweep: &Sweep, on_failure: impl Fn(&RunResult) + Sync) -> SweepResult {
+pub fn sweep(
+    scenarios: &[Scenario],
+    sweep: &Sweep,
+    on_failure: impl Fn(&RunResult) + Sync,
+) -> SweepResult {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
     let result = Mutex::new(SweepResult::default());
@@ -68,7 +72,10 @@ pub fn sweep(scenarios: &[Scenario], sweep: &Sweep, on_failure: impl Fn(&RunResu
                     }
                     let scenario = &scenarios[(turn % scenarios.len() as u64) as usize];
                     let seed = sweep.first_seed + turn / scenarios.len() as u64;
-                    let watch = Watch { plant: sweep.plant.clone(), ..Watch::default() };
+                    let watch = Watch {
+                        plant: sweep.plant.clone(),
+                        ..Watch::default()
+                    };
                     let run = run::run(scenario, seed, &watch);
                     if run.violation().is_some() {
                         bar.suspend(|| on_failure(&run));
@@ -112,15 +119,27 @@ impl SweepResult {
 
     fn pace(&self, wall: Duration) -> String {
         let secs = wall.as_secs_f64().max(0.001);
-        let (seeds, ratio) = (self.seeds as f64 / secs, self.simulated.as_secs_f64() / secs);
-        format!("{seeds:.0} seeds/s, {ratio:.0}x real time, {} violations", self.violations)
+        let (seeds, ratio) = (
+            self.seeds as f64 / secs,
+            self.simulated.as_secs_f64() / secs,
+        );
+        format!(
+            "{seeds:.0} seeds/s, {ratio:.0}x real time, {} violations",
+            self.violations
+        )
     }
 
     /// `<n> seeds, <v> violations, <s> seeds/s, <r>x real time`
     pub fn closing_line(&self) -> String {
         let secs = self.wall.as_secs_f64().max(0.001);
-        let (seeds, ratio) = (self.seeds as f64 / secs, self.simulated.as_secs_f64() / secs);
-        format!("{} seeds, {} violations, {seeds:.1} seeds/s, {ratio:.0}x real time", self.seeds, self.violations)
+        let (seeds, ratio) = (
+            self.seeds as f64 / secs,
+            self.simulated.as_secs_f64() / secs,
+        );
+        format!(
+            "{} seeds, {} violations, {seeds:.1} seeds/s, {ratio:.0}x real time",
+            self.seeds, self.violations
+        )
     }
 
     pub fn requests_line(&self) -> String {

@@ -21,24 +21,52 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// A client sends: `request` is unique in the run, `op` and `key` say what it asks for.
-    Request { request: u64, op: &'static str, key: u64 },
-    Outcome { request: u64, outcome: Outcome },
-    Fault { text: String },
-    Healed { text: String },
-    Started { incarnation: u32 },
+    Request {
+        request: u64,
+        op: &'static str,
+        key: u64,
+    },
+    Outcome {
+        request: u64,
+        outcome: Outcome,
+    },
+    Fault {
+        text: String,
+    },
+    Healed {
+        text: String,
+    },
+    Started {
+        incarnation: u32,
+    },
     /// Killed or powered off: no goodbye.
-    Died { how: &'static str },
+    Died {
+        how: &'static str,
+    },
     /// The service ended by itself after an orderly shutdown.
-    Stopped { report: StopReport },
+    Stopped {
+        report: StopReport,
+    },
     ShutdownAsked,
     /// What a `/readyz` poll said, noted when it changes.
-    Ready { ready: bool, missing: Vec<String> },
+    Ready {
+        ready: bool,
+        missing: Vec<String>,
+    },
     /// A `/readyz` poll that said "not ready" without saying why, or could not be read.
-    ReadyUnexplained { body: String },
+    ReadyUnexplained {
+        body: String,
+    },
     /// An event of the service itself.
-    Probe { event: &'static str, id: u64, detail: String },
+    Probe {
+        event: &'static str,
+        id: u64,
+        detail: String,
+    },
     /// The run's own steps: phases, budgets.
-    Phase { text: String },
+    Phase {
+        text: String,
+    },
 }
 
 /// What an orderly stop reported about itself.
@@ -78,7 +106,13 @@ impl Trace {
 
     pub fn push(&mut self, event: &Event, node_name: &str) {
         self.line.clear();
-        let _ = write!(self.line, "{:>12.6}s {:<8} {}", event.at.as_secs_f64(), node_name, event.what);
+        let _ = write!(
+            self.line,
+            "{:>12.6}s {:<8} {}",
+            event.at.as_secs_f64(),
+            node_name,
+            event.what
+        );
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.chain.as_bytes());
         hasher.update(&event.at.as_nanos().to_le_bytes());
@@ -106,7 +140,10 @@ impl Trace {
 impl What {
     /// Events that an operator would want to see in a short account of the run.
     pub fn matters(&self) -> bool {
-        !matches!(self, What::Request { .. } | What::Outcome { .. } | What::Probe { .. })
+        !matches!(
+            self,
+            What::Request { .. } | What::Outcome { .. } | What::Probe { .. }
+        )
     }
 }
 
@@ -114,7 +151,10 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::Request { request, op, key } => write!(f, "-> #{request} {op} {key}"),
-            What::Outcome { request, outcome: Outcome::Answered(status) } => {
+            What::Outcome {
+                request,
+                outcome: Outcome::Answered(status),
+            } => {
                 write!(f, "<- #{request} {status}")
             }
             What::Outcome { request, outcome } => write!(f, "<- #{request} {outcome:?}"),
@@ -123,7 +163,11 @@ impl fmt::Display for What {
             What::Started { incarnation } => write!(f, "started (incarnation {incarnation})"),
             What::Died { how } => write!(f, "died: {how}"),
             What::Stopped { report } => {
-                write!(f, "stopped: {} alive, {} aborted", report.alive, report.aborted)
+                write!(
+                    f,
+                    "stopped: {} alive, {} aborted",
+                    report.alive, report.aborted
+                )
             }
             What::ShutdownAsked => write!(f, "shutdown asked"),
             What::Ready { ready: true, .. } => write!(f, "ready"),
@@ -142,8 +186,17 @@ mod tests {
     fn hash_of(events: &[(u64, &str)]) -> String {
         let mut trace = Trace::new(false);
         for (at, text) in events {
-            let what = What::Phase { text: (*text).to_owned() };
-            trace.push(&Event { at: Duration::from_nanos(*at), node: None, what }, "world");
+            let what = What::Phase {
+                text: (*text).to_owned(),
+            };
+            trace.push(
+                &Event {
+                    at: Duration::from_nanos(*at),
+                    node: None,
+                    what,
+                },
+                "world",
+            );
         }
         trace.hash()
     }

@@ -38,7 +38,15 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
     WorkloadKind {
         name: "pool.put",
         service: "pool",
-        keys: &["on", "clients", "rate_per_s", "at_s", "for_s", "requests", "timeout_ms"],
+        keys: &[
+            "on",
+            "clients",
+            "rate_per_s",
+            "at_s",
+            "for_s",
+            "requests",
+            "timeout_ms",
+        ],
         run: |job| Box::pin(paced(job)),
     },
     WorkloadKind {
@@ -73,7 +81,13 @@ impl Clients {
     /// `forgetful` plants a client that never notes one of its outcomes.
     pub fn new(world: &World, node: NodeId, forgetful: bool) -> Self {
         let env = world.env(node).expect("the client node is up");
-        Clients { world: world.clone(), node, env, next_request: Arc::default(), forgetful }
+        Clients {
+            world: world.clone(),
+            node,
+            env,
+            next_request: Arc::default(),
+            forgetful,
+        }
     }
 
     pub fn env(&self) -> &Env {
@@ -83,16 +97,32 @@ impl Clients {
     /// Stores a new item through the node and notes the outcome.
     pub async fn put(&self, to: &str, timeout: Duration) -> Outcome {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
-        self.note(What::Request { request, op: "pool.put", key: request });
-        let outcome = self.exchange(to, &format!("/items/{request}"), "PUT", timeout).await.0;
+        self.note(What::Request {
+            request,
+            op: "pool.put",
+            key: request,
+        });
+        let outcome = self
+            .exchange(to, &format!("/items/{request}"), "PUT", timeout)
+            .await
+            .0;
         if !(self.forgetful && request == 3) {
-            self.note(What::Outcome { request, outcome: outcome.clone() });
+            self.note(What::Outcome {
+                request,
+                outcome: outcome.clone(),
+            });
         }
         outcome
     }
 
     /// One exchange, with the body read to its end so that the connection can be used again.
-    pub async fn exchange(&self, to: &str, path: &str, method: &str, timeout: Duration) -> (Outcome, Bytes) {
+    pub async fn exchange(
+        &self,
+        to: &str,
+        path: &str,
+        method: &str,
+        timeout: Duration,
+    ) -> (Outcome, Bytes) {
         let request = http::Request::builder()
             .method(method)
             .uri(format!("http://{to}{path}"))
@@ -102,8 +132,15 @@ impl Clients {
         match self.env.http(request, deadline).await {
             Ok(answer) => {
                 let status = answer.status().as_u16();
-                let body = self.env.timeout_at(deadline, answer.into_body().collect()).await;
-                let body = body.ok().and_then(Result::ok).map(|b| b.to_bytes()).unwrap_or_default();
+                let body = self
+                    .env
+                    .timeout_at(deadline, answer.into_body().collect())
+                    .await;
+                let body = body
+                    .ok()
+                    .and_then(Result::ok)
+                    .map(|b| b.to_bytes())
+                    .unwrap_or_default();
                 (Outcome::Answered(status), body)
             }
             Err(error) => (outcome_of(&error), Bytes::new()),
@@ -116,7 +153,11 @@ impl Clients {
 }
 
 fn outcome_of(error: &HttpError) -> Outcome {
-    if error.outcome_unknown() { Outcome::Unknown } else { Outcome::NotSent }
+    if error.outcome_unknown() {
+        Outcome::Unknown
+    } else {
+        Outcome::NotSent
+    }
 }
 
 /// One workload of a scenario, drawn for a seed.
@@ -149,11 +190,20 @@ pub fn start(
     let mut rng = seed::stream(seed, &format!("workload {index} {}", spec.kind));
     let drawn = Drawn::from(spec, &mut rng);
     let on = spec.on.as_deref().unwrap_or("*");
-    let targets = clients.world.service_nodes().into_iter().filter_map(|(id, port)| {
-        let name = clients.world.name(id);
-        matches(on, &name).then(|| (id, format!("{name}:{port}")))
-    });
-    let job = Job { clients: clients.clone(), targets: targets.collect(), drawn, rng };
+    let targets = clients
+        .world
+        .service_nodes()
+        .into_iter()
+        .filter_map(|(id, port)| {
+            let name = clients.world.name(id);
+            matches(on, &name).then(|| (id, format!("{name}:{port}")))
+        });
+    let job = Job {
+        clients: clients.clone(),
+        targets: targets.collect(),
+        drawn,
+        rng,
+    };
     (drawn.describe(kind), (kind.run)(job))
 }
 
@@ -167,7 +217,9 @@ impl Drawn {
             for_: or(spec.for_s, 5.0).draw_secs(rng),
             requests: spec.requests.map(|span| span.draw_count(rng)),
             timeout: or(spec.timeout_ms, 2000.0).draw_millis(rng),
-            every: or(spec.every_ms, 50.0).draw_millis(rng).max(Duration::from_millis(1)),
+            every: or(spec.every_ms, 50.0)
+                .draw_millis(rng)
+                .max(Duration::from_millis(1)),
         }
     }
 
@@ -175,7 +227,13 @@ impl Drawn {
         let mut text = kind.name.to_owned();
         let has = |key: &str| kind.keys.contains(&key);
         if has("clients") {
-            let _ = write!(text, " clients={} rate={:.1}/s each for {:.1}s", self.clients, self.rate_per_s, self.for_.as_secs_f64());
+            let _ = write!(
+                text,
+                " clients={} rate={:.1}/s each for {:.1}s",
+                self.clients,
+                self.rate_per_s,
+                self.for_.as_secs_f64()
+            );
         }
         if let Some(requests) = self.requests {
             let _ = write!(text, " requests={requests}");
@@ -190,7 +248,9 @@ impl Drawn {
 /// Every client sends one request after the other, at its own jittered pace.
 async fn paced(job: Job) {
     timer::sleep(job.drawn.at).await;
-    let left = Arc::new(AtomicI64::new(job.drawn.requests.map_or(i64::MAX, |n| n as i64)));
+    let left = Arc::new(AtomicI64::new(
+        job.drawn.requests.map_or(i64::MAX, |n| n as i64),
+    ));
     let end = timer::now() + job.drawn.for_;
     let mut rng = job.rng;
     let running: Vec<_> = (0..job.drawn.clients)
@@ -202,7 +262,8 @@ async fn paced(job: Job) {
                 let mut next = timer::now();
                 let pace = Duration::from_secs_f64(1.0 / drawn.rate_per_s);
                 for turn in client as usize.. {
-                    next = timer::now().max(next + seed::pick_duration(&mut rng, (pace / 2, pace * 3 / 2)));
+                    next = timer::now()
+                        .max(next + seed::pick_duration(&mut rng, (pace / 2, pace * 3 / 2)));
                     timer::sleep_until(next).await;
                     if timer::now() >= end || left.fetch_sub(1, Ordering::Relaxed) <= 0 {
                         return;
@@ -254,19 +315,33 @@ async fn poll_readiness(job: Job) {
     let mut last: Vec<Option<bool>> = vec![None; job.targets.len()];
     while timer::now() < end {
         for (index, (node, to)) in job.targets.iter().enumerate() {
-            let (outcome, body) = job.clients.exchange(to, "/readyz", "GET", Duration::from_millis(500)).await;
+            let (outcome, body) = job
+                .clients
+                .exchange(to, "/readyz", "GET", Duration::from_millis(500))
+                .await;
             let Outcome::Answered(status) = outcome else {
                 last[index] = None;
                 continue;
             };
             let ready = status == 200;
-            let parsed = serde_json::from_slice::<ReadyBody>(&body).ok().filter(|b| b.ready == ready);
+            let parsed = serde_json::from_slice::<ReadyBody>(&body)
+                .ok()
+                .filter(|b| b.ready == ready);
             let recorder = job.clients.world.recorder();
             match parsed {
                 Some(body) if last[index] != Some(ready) => {
                     last[index] = Some(ready);
-                    let missing = body.missing.iter().map(|m| format!("{} ({})", m.gate, m.reason));
-                    recorder.record(Some(*node), What::Ready { ready, missing: missing.collect() });
+                    let missing = body
+                        .missing
+                        .iter()
+                        .map(|m| format!("{} ({})", m.gate, m.reason));
+                    recorder.record(
+                        Some(*node),
+                        What::Ready {
+                            ready,
+                            missing: missing.collect(),
+                        },
+                    );
                 }
                 Some(_) => {}
                 None if status == 503 => {

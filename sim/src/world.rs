@@ -97,10 +97,19 @@ impl World {
     }
 
     /// Adds a node that is down. Without a service it is a place for clients.
-    pub fn add_node(&self, name: &str, service: Option<Arc<dyn SimService>>, config: toml::Table) -> NodeId {
+    pub fn add_node(
+        &self,
+        name: &str,
+        service: Option<Arc<dyn SimService>>,
+        config: toml::Table,
+    ) -> NodeId {
         let mut nodes = self.lock();
         let id = NodeId(nodes.len() as u32);
-        let disk = SimDisk::new(seed::pick(&mut seed::stream(self.inner.seed, &format!("disk {name}")), 0, u64::MAX));
+        let disk = SimDisk::new(seed::pick(
+            &mut seed::stream(self.inner.seed, &format!("disk {name}")),
+            0,
+            u64::MAX,
+        ));
         disk.set_faults(crate::faults::untroubled());
         if let Some(service) = &service {
             service.prepare(&disk);
@@ -116,7 +125,11 @@ impl World {
             chaos: Arc::new(Chaos::default()),
             net: self.inner.net.clone(),
             observer: Arc::new(move |node, event, number, detail| {
-                let what = What::Probe { event, id: number, detail: detail.to_string() };
+                let what = What::Probe {
+                    event,
+                    id: number,
+                    detail: detail.to_string(),
+                };
                 recorder.record(Some(node), what);
             }),
             on_disk_crash: Arc::new(move |node, incarnation| {
@@ -156,13 +169,22 @@ impl World {
         let incarnation = Incarnation(node.incarnation);
         // A fresh set of tasks: whatever the last incarnation left behind dies with its own.
         self.inner.handle.restart(node.madsim);
-        let spawner = self.inner.handle.get_node(node.madsim).expect("the node exists");
+        let spawner = self
+            .inner
+            .handle
+            .get_node(node.madsim)
+            .expect("the node exists");
         self.inner.net.host_up(id, incarnation);
-        let entropy = seed::stream(self.inner.seed, &format!("entropy {} {}", node.name, node.incarnation));
+        let entropy = seed::stream(
+            self.inner.seed,
+            &format!("entropy {} {}", node.name, node.incarnation),
+        );
         let runtime = SimRuntime::new(node.parts.clone(), incarnation, spawner.clone(), entropy);
         let env = Env::new(runtime.clone());
         node.env = Some(env.clone());
-        let Some(service) = node.service.clone() else { return };
+        let Some(service) = node.service.clone() else {
+            return;
+        };
         let context = ProcessContext {
             env,
             config: node.config.clone(),
@@ -172,7 +194,12 @@ impl World {
             plant: self.inner.plant.clone(),
         };
         drop(nodes);
-        self.inner.recorder.record(Some(id), What::Started { incarnation: incarnation.0 });
+        self.inner.recorder.record(
+            Some(id),
+            What::Started {
+                incarnation: incarnation.0,
+            },
+        );
         let world = self.clone();
         spawner.spawn(async move {
             let mut report = service.run(context).await;
@@ -182,7 +209,12 @@ impl World {
     }
 
     /// The service returned: the process exits, and its machine closes what it left open.
-    fn process_ended(&self, id: NodeId, incarnation: Incarnation, report: crate::trace::StopReport) {
+    fn process_ended(
+        &self,
+        id: NodeId,
+        incarnation: Incarnation,
+        report: crate::trace::StopReport,
+    ) {
         let madsim = {
             let mut nodes = self.lock();
             let node = &mut nodes[id.0 as usize];
@@ -193,7 +225,9 @@ impl World {
             node.env = None;
             node.madsim
         };
-        self.inner.recorder.record(Some(id), What::Stopped { report });
+        self.inner
+            .recorder
+            .record(Some(id), What::Stopped { report });
         self.inner.net.process_died(id);
         self.node_parts(id).disk.kill();
         self.inner.handle.kill(madsim);
@@ -229,7 +263,9 @@ impl World {
             node.paused = false;
             (node.madsim, node.parts.disk.clone())
         };
-        self.inner.recorder.record(Some(id), What::Died { how: why });
+        self.inner
+            .recorder
+            .record(Some(id), What::Died { how: why });
         self.inner.handle.kill(madsim);
         match how {
             Death::Process => {
@@ -263,7 +299,9 @@ impl World {
     /// Makes up to `count` live tasks of a kind panic where they stand; returns how many it struck.
     pub fn panic_tasks(&self, id: NodeId, kind: &str, count: usize, rng: &mut SimRng) -> usize {
         let inspector = self.lock()[id.0 as usize].inspector.clone();
-        let Some(supervisor) = inspector.with(|shown| shown.supervisor.clone()) else { return 0 };
+        let Some(supervisor) = inspector.with(|shown| shown.supervisor.clone()) else {
+            return 0;
+        };
         let mut alive: Vec<_> = supervisor.status().tasks;
         alive.retain(|task| task.kind == kind && task.state == "alive");
         let mut struck = 0;
@@ -277,7 +315,10 @@ impl World {
     // ------------------------------------------------------------------------------- looking
 
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        self.lock().iter().position(|n| n.name == name).map(|n| NodeId(n as u32))
+        self.lock()
+            .iter()
+            .position(|n| n.name == name)
+            .map(|n| NodeId(n as u32))
     }
 
     pub fn status(&self, id: NodeId) -> Status {
@@ -322,7 +363,10 @@ impl World {
         let views = nodes.iter().enumerate().map(|(n, node)| {
             let (queues, tasks) = node.inspector.with(|shown| {
                 let queues = shown.queues.iter().map(|q| q.stats()).collect();
-                let tasks = shown.supervisor.as_ref().map_or_else(BTreeMap::new, TaskView::tasks);
+                let tasks = shown
+                    .supervisor
+                    .as_ref()
+                    .map_or_else(BTreeMap::new, TaskView::tasks);
                 (queues, tasks)
             });
             NodeView {
@@ -336,7 +380,10 @@ impl World {
                 disk: node.parts.disk.clone(),
             }
         });
-        WorldView { at: timer::elapsed(), nodes: views.collect() }
+        WorldView {
+            at: timer::elapsed(),
+            nodes: views.collect(),
+        }
     }
 
     /// Asks the oracles to look at the world, again and again, for as long as the run lasts.

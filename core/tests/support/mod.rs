@@ -1,18 +1,25 @@
-//! A world in which time moves only when the test says so, and nothing else exists.
-//!
-//! Always: a timer fires exactly when `advance` passes its instant, in order of time.
+//! A world for tests of the kernel's shells: Tokio's paused clock, tasks and a recorded probe; no network
+//! and no disk. No wall time passes, and time moves only when every task waits.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the seam for these tests, as `io` and `sim` are for the rest"
+)]
+#![allow(dead_code, reason = "each test file uses its part of it")]
 
 use std::{
     fmt,
-    future::poll_fn,
+    future::Future,
     io,
     net::SocketAddr,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll, Wake, Waker},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
+use axum::body::Body;
+use bytes::Bytes;
 use ron_core::{
     Env,
     seam::{
@@ -21,84 +28,37 @@ use ron_core::{
     },
 };
 
-#[derive(Clone)]
-pub struct Hands(Arc<Mutex<Time>>);
+/// What was probed, as `event detail`.
+pub type Trace = Arc<Mutex<Vec<String>>>;
 
-struct Time {
-    now: Instant,
-    sleepers: Vec<(Instant, Waker)>,
+/// Runs `body` to its end in a world of its own.
+pub fn in_world<F: Future<Output = ()>>(body: impl FnOnce(Env, Trace) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O can be built");
+    let trace = Trace::default();
+    let env = Env::new(PausedTokio {
+        trace: trace.clone(),
+        fills: AtomicU8::new(0),
+    });
+    runtime.block_on(body(env, trace));
 }
 
-/// An `Env` and the hands of its clock.
-pub fn world() -> (Env, Hands) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an Instant has no other beginning"
-    )]
-    let now = Instant::now();
-    let hands = Hands(Arc::new(Mutex::new(Time {
-        now,
-        sleepers: Vec::new(),
-    })));
-    (Env::new(World(hands.clone())), hands)
+/// Lets the clock run for that long, and with it whatever is due.
+pub async fn pass(env: &Env, ms: u64) {
+    env.sleep(Duration::from_millis(ms)).await;
 }
 
-impl Hands {
-    pub fn advance(&self, by: Duration) {
-        let due = {
-            let mut time = self.0.lock().unwrap();
-            time.now += by;
-            let now = time.now;
-            let (due, later) = std::mem::take(&mut time.sleepers)
-                .into_iter()
-                .partition::<Vec<_>, _>(|(at, _)| *at <= now);
-            time.sleepers = later;
-            due
-        };
-        for (_, waker) in due {
-            waker.wake();
-        }
-    }
+struct PausedTokio {
+    trace: Trace,
+    fills: AtomicU8,
 }
 
-/// A future and how often it was woken.
-pub struct Polled<F> {
-    future: Pin<Box<F>>,
-    wakes: Arc<Wakes>,
-}
-
-#[derive(Default)]
-struct Wakes(Mutex<usize>);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        *self.0.lock().unwrap() += 1;
-    }
-}
-
-impl<F: Future> Polled<F> {
-    pub fn new(future: F) -> Self {
-        Polled {
-            future: Box::pin(future),
-            wakes: Arc::default(),
-        }
-    }
-
-    pub fn poll(&mut self) -> Poll<F::Output> {
-        let waker = self.wakes.clone().into();
-        self.future.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-
-    pub fn wakes(&self) -> usize {
-        *self.wakes.0.lock().unwrap()
-    }
-}
-
-struct World(Hands);
-
-impl Clock for World {
+impl Clock for PausedTokio {
     fn now(&self) -> Instant {
-        self.0.0.lock().unwrap().now
+        tokio::time::Instant::now().into_std()
     }
 
     fn wall(&self) -> SystemTime {
@@ -106,64 +66,73 @@ impl Clock for World {
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
-        let hands = self.0.clone();
-        Box::pin(poll_fn(move |cx| {
-            let mut time = hands.0.lock().unwrap();
-            if time.now >= at {
-                return Poll::Ready(());
-            }
-            time.sleepers.push((at, cx.waker().clone()));
-            Poll::Pending
-        }))
+        Box::pin(tokio::time::sleep_until(at.into()))
     }
 }
 
-impl Net for World {
+impl Tasks for PausedTokio {
+    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
+        Box::new(Handle(tokio::spawn(task).abort_handle()))
+    }
+
+    fn offload(&self, _pool: Pool, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        job();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+struct Handle(tokio::task::AbortHandle);
+
+impl Abort for Handle {
+    fn abort(&self) {
+        self.0.abort();
+    }
+}
+
+impl Entropy for PausedTokio {
+    /// A new, but always the same, sequence for each caller in turn.
+    fn fill(&self, buf: &mut [u8]) {
+        buf.fill(self.fills.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+impl Probe for PausedTokio {
+    fn probe(&self, event: &'static str, _id: u64, detail: fmt::Arguments<'_>) {
+        self.trace.lock().unwrap().push(format!("{event} {detail}"));
+    }
+}
+
+fn absent<T>() -> io::Result<T> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+impl Net for PausedTokio {
     fn listen(&self, _: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        unimplemented!("no network here")
+        Box::pin(std::future::ready(absent()))
     }
 
     fn connect(&self, _: SocketAddr) -> BoxFuture<'_, io::Result<Conn>> {
-        unimplemented!("no network here")
+        Box::pin(std::future::ready(absent()))
     }
 
     fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        unimplemented!("no network here")
+        Box::pin(std::future::ready(absent()))
     }
 }
 
-impl Http for World {
+impl Http for PausedTokio {
     fn request(
         &self,
-        _: http::Request<bytes::Bytes>,
+        _: http::Request<Bytes>,
         _: Instant,
-    ) -> BoxFuture<'_, Result<http::Response<axum::body::Body>, HttpError>> {
-        unimplemented!("no network here")
+    ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
+        let error = HttpError::Invalid("this world has no network".into());
+        Box::pin(std::future::ready(Err(error)))
     }
 }
 
-impl Tasks for World {
-    fn spawn(&self, _: &'static str, _: BoxFuture<'static, ()>) -> Box<dyn Abort> {
-        unimplemented!("no tasks here")
-    }
-
-    fn offload(&self, _: Pool, _: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
-        unimplemented!("no threads here")
-    }
-}
-
-impl Entropy for World {
-    fn fill(&self, buf: &mut [u8]) {
-        buf.fill(7);
-    }
-}
-
-impl Probe for World {
-    fn probe(&self, _: &'static str, _: fmt::Arguments<'_>) {}
-}
-
-impl Runtime for World {
+impl Runtime for PausedTokio {
     fn disk(&self) -> Arc<dyn Disk> {
-        unimplemented!("no disk here")
+        unimplemented!("this world has no disk")
     }
 }

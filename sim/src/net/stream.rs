@@ -73,8 +73,15 @@ enum Payload {
 
 impl Wire {
     pub fn new(net: Network, client: (NodeId, Incarnation), server: (NodeId, Incarnation)) -> Self {
-        let pair = Pair { lanes: Default::default(), ends: Default::default() };
-        Wire { net, ends: [client, server], state: Mutex::new(pair) }
+        let pair = Pair {
+            lanes: Default::default(),
+            ends: Default::default(),
+        };
+        Wire {
+            net,
+            ends: [client, server],
+            state: Mutex::new(pair),
+        }
     }
 
     pub fn node(&self, side: usize) -> NodeId {
@@ -137,10 +144,18 @@ impl Wire {
 
     /// Puts a segment of `side` on its way, or aside while the link is cut.
     fn send(&self, pair: &mut Pair, side: usize, payload: Payload) {
-        let len = if let Payload::Data(data) = &payload { data.len() } else { 0 };
+        let len = if let Payload::Data(data) = &payload {
+            data.len()
+        } else {
+            0
+        };
         let (from, to) = (self.ends[side].0, self.ends[1 - side].0);
         let stalled = !pair.lanes[side].stalled.is_empty();
-        let transit = if stalled { None } else { self.net.transit(from, to, len) };
+        let transit = if stalled {
+            None
+        } else {
+            self.net.transit(from, to, len)
+        };
         let Some(transit) = transit else {
             // A reset is not retransmitted: across a partition it is simply lost.
             if !matches!(payload, Payload::Reset) {
@@ -149,7 +164,10 @@ impl Wire {
             return;
         };
         let lane = &mut pair.lanes[side];
-        let arrives = lane.last_arrival.max(Some(timer::now() + transit)).expect("some");
+        let arrives = lane
+            .last_arrival
+            .max(Some(timer::now() + transit))
+            .expect("some");
         lane.last_arrival = Some(arrives);
         let resets = matches!(payload, Payload::Reset);
         lane.segments.push_back(Segment { arrives, payload });
@@ -166,8 +184,10 @@ impl Wire {
 
     /// Bytes for an end without a reader: a live machine answers with a reset, a silent one not at all.
     fn arrive_at_no_reader(&self, pair: &mut Pair, side: usize) {
-        let has_data =
-            pair.lanes[side].segments.iter().any(|s| matches!(s.payload, Payload::Data(_)));
+        let has_data = pair.lanes[side]
+            .segments
+            .iter()
+            .any(|s| matches!(s.payload, Payload::Data(_)));
         let machine_lives = self.net.host_state(self.ends[1 - side].0) != HostState::PoweredOff;
         let answers = match pair.ends[1 - side] {
             End::Closed => true,
@@ -182,7 +202,11 @@ impl Wire {
 
     fn check_owner(&self, side: usize) -> io::Result<()> {
         let (node, incarnation) = self.ends[side];
-        if self.net.host_state(node) == HostState::Up(incarnation) { Ok(()) } else { Err(stale()) }
+        if self.net.host_state(node) == HostState::Up(incarnation) {
+            Ok(())
+        } else {
+            Err(stale())
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Pair> {
@@ -193,7 +217,10 @@ impl Wire {
 impl Pair {
     fn wake_all(&mut self) {
         for lane in &mut self.lanes {
-            for waker in [lane.reader.take(), lane.writer.take()].into_iter().flatten() {
+            for waker in [lane.reader.take(), lane.writer.take()]
+                .into_iter()
+                .flatten()
+            {
                 waker.wake();
             }
             lane.promised = None;
@@ -205,8 +232,10 @@ impl Pair {
         let lane = &mut self.lanes[1 - side];
         let now = timer::now();
         // A reset overtakes unread data, as in TCP.
-        let arrived =
-            lane.segments.iter().any(|s| matches!(s.payload, Payload::Reset) && s.arrives <= now);
+        let arrived = lane
+            .segments
+            .iter()
+            .any(|s| matches!(s.payload, Payload::Reset) && s.arrives <= now);
         if arrived {
             lane.segments.clear();
             self.ends[side] = End::Reset;
@@ -219,7 +248,9 @@ impl Pair {
 impl Lane {
     /// Makes sure that a waiting reader wakes when the first segment arrives.
     fn promise_reader(&mut self) {
-        let (Some(reader), Some(first)) = (&self.reader, self.segments.front()) else { return };
+        let (Some(reader), Some(first)) = (&self.reader, self.segments.front()) else {
+            return;
+        };
         // A reset may sit behind data that arrives no later: the front is always the first arrival.
         if self.promised.is_none_or(|at| at > first.arrives) {
             timer::wake_at(first.arrives, reader);
@@ -287,7 +318,11 @@ impl AsyncRead for SimStream {
         if ended || buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if lane.reader.as_ref().is_none_or(|w| !w.will_wake(cx.waker())) {
+        if lane
+            .reader
+            .as_ref()
+            .is_none_or(|w| !w.will_wake(cx.waker()))
+        {
             lane.reader = Some(cx.waker().clone());
             lane.promised = None;
         }
@@ -300,7 +335,11 @@ impl AsyncRead for SimStream {
 }
 
 impl AsyncWrite for SimStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.wire.check_owner(self.side)?;
         let mut pair = self.wire.lock();
         if pair.take_reset(self.side) {
@@ -317,7 +356,11 @@ impl AsyncWrite for SimStream {
         }
         let n = room.min(data.len());
         lane.outstanding += n;
-        self.wire.send(&mut pair, self.side, Payload::Data(Bytes::copy_from_slice(&data[..n])));
+        self.wire.send(
+            &mut pair,
+            self.side,
+            Payload::Data(Bytes::copy_from_slice(&data[..n])),
+        );
         Poll::Ready(Ok(n))
     }
 

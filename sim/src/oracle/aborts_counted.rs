@@ -26,9 +26,15 @@ impl Oracle for AbortsCounted {
         let seen = self.seen.entry(event.node).or_default();
         match &event.what {
             What::Started { .. } => *seen = 0,
-            What::Probe { event: "task.aborted", .. } => *seen += 1,
+            What::Probe {
+                event: "task.aborted",
+                ..
+            } => *seen += 1,
             What::Stopped { report } if report.aborted != *seen => {
-                return Err(format!("{seen} tasks were aborted, {} counted", report.aborted));
+                return Err(format!(
+                    "{seen} tasks were aborted, {} counted",
+                    report.aborted
+                ));
             }
             _ => {}
         }

@@ -27,7 +27,11 @@ impl Oracle for AckedIsDurable {
 
     fn event(&mut self, event: &Event) -> Verdict {
         match &event.what {
-            What::Request { request, op: "pool.put", key } => {
+            What::Request {
+                request,
+                op: "pool.put",
+                key,
+            } => {
                 self.asked.insert(*request, *key);
             }
             What::Outcome { request, outcome } => {
@@ -50,12 +54,19 @@ impl Oracle for AckedIsDurable {
         let mut stored = BTreeSet::new();
         for node in view.nodes.iter().filter(|n| n.service == pool::NAME) {
             let bytes = node.disk.read_file(pool::LOG_FILE).unwrap_or_default();
-            stored.extend(pool::log::read(&bytes).0.into_iter().map(|record| record.key));
+            stored.extend(
+                pool::log::read(&bytes)
+                    .0
+                    .into_iter()
+                    .map(|record| record.key),
+            );
         }
         match self.acked.difference(&stored).next() {
             Some(lost) => {
                 let count = self.acked.difference(&stored).count();
-                Err(format!("item {lost} was answered with 200 and is on no disk ({count} such items)"))
+                Err(format!(
+                    "item {lost} was answered with 200 and is on no disk ({count} such items)"
+                ))
             }
             None => Ok(()),
         }

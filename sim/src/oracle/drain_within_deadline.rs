@@ -43,7 +43,10 @@ impl Oracle for DrainWithinDeadline {
                 if let Some(asked) = self.asked.remove(&event.node) {
                     let took = event.at - asked;
                     if took > report.allowed + TOLERANCE {
-                        return Err(format!("the drain took {took:?}, its deadlines allow {:?}", report.allowed));
+                        return Err(format!(
+                            "the drain took {took:?}, its deadlines allow {:?}",
+                            report.allowed
+                        ));
                     }
                 }
             }
@@ -56,7 +59,10 @@ impl Oracle for DrainWithinDeadline {
         match self.asked.first_key_value() {
             Some((node, asked)) => {
                 let name = node.map_or("world", |n| view.nodes[n as usize].name.as_str());
-                Err(format!("{name} was asked to stop at {:.3}s and never did", asked.as_secs_f64()))
+                Err(format!(
+                    "{name} was asked to stop at {:.3}s and never did",
+                    asked.as_secs_f64()
+                ))
             }
             None => Ok(()),
         }

@@ -28,12 +28,20 @@ impl Oracle for NothingLost {
     fn event(&mut self, event: &Event) -> Verdict {
         let open = self.open.entry(event.node).or_default();
         match &event.what {
-            What::Probe { event: "job.accepted", id, .. } => {
+            What::Probe {
+                event: "job.accepted",
+                id,
+                ..
+            } => {
                 if !open.insert(*id) {
                     return Err(format!("job {id} was accepted twice"));
                 }
             }
-            What::Probe { event: "job.done" | "job.failed" | "job.lost", id, .. } => {
+            What::Probe {
+                event: "job.done" | "job.failed" | "job.lost",
+                id,
+                ..
+            } => {
                 if !open.remove(id) {
                     return Err(format!("job {id} was settled twice, or never accepted"));
                 }
@@ -42,7 +50,9 @@ impl Oracle for NothingLost {
             What::Stopped { .. } => {
                 if let Some(first) = open.first() {
                     let count = open.len();
-                    return Err(format!("{count} accepted jobs vanished in an orderly stop, the first is {first}"));
+                    return Err(format!(
+                        "{count} accepted jobs vanished in an orderly stop, the first is {first}"
+                    ));
                 }
             }
             _ => {}

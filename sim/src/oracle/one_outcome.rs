@@ -44,7 +44,9 @@ impl Oracle for OneOutcome {
         match self.open.first_key_value() {
             Some((request, op)) => {
                 let others = self.open.len() - 1;
-                Err(format!("request #{request} ({op}) never had an outcome, nor had {others} others"))
+                Err(format!(
+                    "request #{request} ({op}) never had an outcome, nor had {others} others"
+                ))
             }
             None => Ok(()),
         }

@@ -26,7 +26,9 @@ impl Oracle for QueueConserves {
                 }
                 if q.delivered + q.dropped + q.depth as u64 != q.accepted {
                     let (a, d, x, w) = (q.accepted, q.delivered, q.dropped, q.depth);
-                    return Err(format!("{at}: {a} accepted, but {d} delivered + {x} dropped + {w} waiting"));
+                    return Err(format!(
+                        "{at}: {a} accepted, but {d} delivered + {x} dropped + {w} waiting"
+                    ));
                 }
             }
         }

@@ -22,7 +22,9 @@ impl Oracle for QueueDepth {
                 let deepest = queue.high_water.max(queue.depth);
                 if deepest > queue.cap {
                     let (name, queue, cap) = (&node.name, queue.name, queue.cap);
-                    return Err(format!("{name} queue {queue} held {deepest} of at most {cap}"));
+                    return Err(format!(
+                        "{name} queue {queue} held {deepest} of at most {cap}"
+                    ));
                 }
             }
         }

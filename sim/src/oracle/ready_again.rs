@@ -46,11 +46,20 @@ impl Oracle for ReadyAgain {
         let Some(id) = event.node else { return Ok(()) };
         let node = self.nodes.entry(id).or_default();
         match &event.what {
-            What::Probe { event: "task.failed", .. } => node.down += 1,
-            What::Probe { event: "task.relaunched", .. } => node.down -= 1,
+            What::Probe {
+                event: "task.failed",
+                ..
+            } => node.down += 1,
+            What::Probe {
+                event: "task.relaunched",
+                ..
+            } => node.down -= 1,
             What::Ready { ready, .. } => node.not_ready = !ready,
             // A process that ends, for whatever reason, is judged anew when it starts.
-            What::ShutdownAsked | What::Died { .. } | What::Stopped { .. } | What::Started { .. } => {
+            What::ShutdownAsked
+            | What::Died { .. }
+            | What::Stopped { .. }
+            | What::Started { .. } => {
                 *node = Node::default();
                 return Ok(());
             }
@@ -66,7 +75,10 @@ impl Oracle for ReadyAgain {
                 && view.at > since + WITHIN
             {
                 let name = &view.nodes[*id as usize].name;
-                return Err(format!("{name}: every task runs since {:.3}s, still not ready", since.as_secs_f64()));
+                return Err(format!(
+                    "{name}: every task runs since {:.3}s, still not ready",
+                    since.as_secs_f64()
+                ));
             }
         }
         Ok(())

@@ -27,7 +27,10 @@ impl Oracle for ReadyNeverDrops {
             What::Ready { ready: true, .. } => {
                 self.ready.insert(event.node);
             }
-            What::Ready { ready: false, missing } if self.ready.contains(&event.node) => {
+            What::Ready {
+                ready: false,
+                missing,
+            } if self.ready.contains(&event.node) => {
                 return Err(format!("readiness dropped: {}", missing.join(", ")));
             }
             What::ShutdownAsked | What::Died { .. } => {

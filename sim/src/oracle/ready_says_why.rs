@@ -18,10 +18,13 @@ impl Oracle for ReadySaysWhy {
 
     fn event(&mut self, event: &Event) -> Verdict {
         match &event.what {
-            What::ReadyUnexplained { body } => Err(format!("not ready, and no gate is named: {body:?}")),
-            What::Ready { ready: false, missing } if missing.is_empty() => {
-                Err("not ready, and no gate is named".to_owned())
+            What::ReadyUnexplained { body } => {
+                Err(format!("not ready, and no gate is named: {body:?}"))
             }
+            What::Ready {
+                ready: false,
+                missing,
+            } if missing.is_empty() => Err("not ready, and no gate is named".to_owned()),
             _ => Ok(()),
         }
     }

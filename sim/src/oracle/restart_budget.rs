@@ -35,7 +35,14 @@ impl Oracle for RestartBudget {
             self.relaunched.retain(|(node, _), _| *node != event.node);
             return Ok(());
         }
-        let What::Probe { event: "task.relaunched", id, detail } = &event.what else { return Ok(()) };
+        let What::Probe {
+            event: "task.relaunched",
+            id,
+            detail,
+        } = &event.what
+        else {
+            return Ok(());
+        };
         let times = self.relaunched.entry((event.node, *id)).or_default();
         while times.front().is_some_and(|t| *t + WINDOW < event.at) {
             times.pop_front();
@@ -44,7 +51,10 @@ impl Oracle for RestartBudget {
         let over = times.len() >= BUDGET && too_soon;
         times.push_back(event.at);
         if over {
-            return Err(format!("{detail} was relaunched {} times in a minute", times.len()));
+            return Err(format!(
+                "{detail} was relaunched {} times in a minute",
+                times.len()
+            ));
         }
         Ok(())
     }

@@ -24,7 +24,9 @@ impl Oracle for StaleChangesNothing {
                 let (before, after) = (pair[0].incarnation, pair[1].incarnation);
                 if after < before {
                     let (name, key) = (&node.name, pair[1].key);
-                    return Err(format!("{name}: item {key} of incarnation {after} stands after one of {before}"));
+                    return Err(format!(
+                        "{name}: item {key} of incarnation {after} stands after one of {before}"
+                    ));
                 }
             }
         }

@@ -27,13 +27,19 @@ impl Oracle for TimeMovesForward {
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
-        let Some(node) = event.node else { return Ok(()) };
+        let Some(node) = event.node else {
+            return Ok(());
+        };
         match &event.what {
             // A tick that spans a pause may be as late as the pause is long.
             What::Fault { text } if text.starts_with("node.pause") => {
                 self.paused.insert(node, true);
             }
-            What::Probe { event: "clock.tick", id: lasted_ns, .. } => {
+            What::Probe {
+                event: "clock.tick",
+                id: lasted_ns,
+                ..
+            } => {
                 let lasted = Duration::from_nanos(*lasted_ns);
                 let paused = self.paused.remove(&node).unwrap_or(false);
                 if lasted < TICK || (lasted > TICK + LATE && !paused) {

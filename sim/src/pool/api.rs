@@ -20,7 +20,10 @@ use super::{
 };
 
 pub fn router(app: Arc<App>) -> Router {
-    Router::new().route("/items/{key}", put(store)).route("/readyz", get(ready)).with_state(app)
+    Router::new()
+        .route("/items/{key}", put(store))
+        .route("/readyz", get(ready))
+        .with_state(app)
 }
 
 async fn ready(State(app): State<Arc<App>>) -> Response {
@@ -35,7 +38,9 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'static str, Problem> {
-    let unavailable = |code| Problem::new(StatusCode::SERVICE_UNAVAILABLE, code).retry_after(Duration::from_secs(1));
+    let unavailable = |code| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, code).retry_after(Duration::from_secs(1))
+    };
     if app.draining.load(Ordering::Relaxed) {
         app.env.probe("pool.draining_503", key, format_args!(""));
         return Err(unavailable("draining"));
@@ -46,7 +51,9 @@ async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'st
     let (job, answer) = Job::new(&app.env, key);
     if let Err(refused) = app.queue.push(job) {
         refused.item.refused();
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy").retry_after(Duration::from_secs(1)));
+        return Err(
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy").retry_after(Duration::from_secs(1))
+        );
     }
     app.env.probe("job.accepted", key, format_args!(""));
     let limit = Duration::from_millis(app.config.request_deadline_ms);
@@ -54,6 +61,9 @@ async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'st
         Ok(Ok(Done::Stored)) => Ok("stored"),
         Ok(Ok(Done::Failed)) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "storage")),
         Ok(Err(_)) => Err(unavailable("worker_lost")),
-        Err(_) => Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded")),
+        Err(_) => Err(Problem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "deadline_exceeded",
+        )),
     }
 }

@@ -37,8 +37,10 @@ impl Default for PoolConfig {
 
 impl PoolConfig {
     pub fn from_table(table: &toml::Table) -> Result<Self, String> {
-        let config: PoolConfig =
-            table.clone().try_into().map_err(|e: toml::de::Error| e.message().replace('\n', " "))?;
+        let config: PoolConfig = table
+            .clone()
+            .try_into()
+            .map_err(|e: toml::de::Error| e.message().replace('\n', " "))?;
         if config.workers == 0 || config.workers > 64 {
             return Err(format!("workers = {} must be 1 to 64", config.workers));
         }

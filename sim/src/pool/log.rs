@@ -42,7 +42,9 @@ pub fn read(bytes: &[u8]) -> (Vec<Record>, usize) {
 }
 
 fn checksum(body: &[u8]) -> [u8; 4] {
-    blake3::hash(body).as_bytes()[..4].try_into().expect("4 bytes")
+    blake3::hash(body).as_bytes()[..4]
+        .try_into()
+        .expect("4 bytes")
 }
 
 #[cfg(test)]
@@ -51,7 +53,12 @@ mod tests {
 
     #[test]
     fn any_cut_or_flip_ends_the_valid_prefix_at_a_record_boundary() {
-        let records: Vec<Record> = (0..4).map(|n| Record { key: n, incarnation: 1 }).collect();
+        let records: Vec<Record> = (0..4)
+            .map(|n| Record {
+                key: n,
+                incarnation: 1,
+            })
+            .collect();
         let bytes: Vec<u8> = records.iter().flat_map(Record::encode).collect();
         assert_eq!(read(&bytes), (records.clone(), bytes.len()));
         for cut in 0..bytes.len() {

@@ -35,16 +35,26 @@ struct State {
 impl Store {
     /// Opens the file and repairs its tail; on an error the first write tries again.
     pub async fn open(env: &Env) -> Store {
-        let store = Store { state: Arc::default() };
+        let store = Store {
+            state: Arc::default(),
+        };
         let opening = store.clone();
-        let _ = env.disk(move |disk| opening.state.lock().unwrap().ready(disk).map(|_| ())).await;
+        let _ = env
+            .disk(move |disk| opening.state.lock().unwrap().ready(disk).map(|_| ()))
+            .await;
         store
     }
 
     /// True once the record is durable; `Err` means it is not there.
-    pub async fn append(&self, env: &Env, record: Record, sync: bool) -> Result<io::Result<()>, Lost> {
+    pub async fn append(
+        &self,
+        env: &Env,
+        record: Record,
+        sync: bool,
+    ) -> Result<io::Result<()>, Lost> {
         let state = self.state.clone();
-        env.disk(move |disk| state.lock().unwrap().append(disk, record, sync)).await
+        env.disk(move |disk| state.lock().unwrap().append(disk, record, sync))
+            .await
     }
 }
 

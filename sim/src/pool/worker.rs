@@ -25,7 +25,15 @@ pub struct Job {
 impl Job {
     pub fn new(env: &Env, key: u64) -> (Self, oneshot::Receiver<Done>) {
         let (reply, answer) = oneshot::channel();
-        (Job { key, reply: Some(reply), env: env.clone(), accepted: true }, answer)
+        (
+            Job {
+                key,
+                reply: Some(reply),
+                env: env.clone(),
+                accepted: true,
+            },
+            answer,
+        )
     }
 
     /// It was never accepted: nothing is lost if it goes.
@@ -34,7 +42,11 @@ impl Job {
     }
 
     fn settle(mut self, done: Done) {
-        let event = if done == Done::Stored { "job.done" } else { "job.failed" };
+        let event = if done == Done::Stored {
+            "job.done"
+        } else {
+            "job.failed"
+        };
         self.env.probe(event, self.key, format_args!(""));
         self.accepted = false;
         if let Some(reply) = self.reply.take() {
@@ -59,11 +71,19 @@ pub async fn run(app: Arc<App>) {
             continue;
         }
         if app.config.job_ms > 0 {
-            app.env.sleep(Duration::from_millis(app.config.job_ms)).await;
+            app.env
+                .sleep(Duration::from_millis(app.config.job_ms))
+                .await;
         }
-        let incarnation =
-            if app.planted("stale_writer") && job.key % 2 == 0 { app.incarnation - 1 } else { app.incarnation };
-        let record = Record { key: job.key, incarnation };
+        let incarnation = if app.planted("stale_writer") && job.key % 2 == 0 {
+            app.incarnation - 1
+        } else {
+            app.incarnation
+        };
+        let record = Record {
+            key: job.key,
+            incarnation,
+        };
         let sync = !app.planted("ack_before_sync");
         match app.store.append(&app.env, record, sync).await {
             Ok(Ok(())) => job.settle(Done::Stored),
@@ -98,7 +118,8 @@ pub async fn subscribe_late(app: Arc<App>, late: Duration, stop: Shutdown) {
         std::future::pending::<()>().await;
     }
     if stop.is_triggered() {
-        app.env.probe("late.subscribed_after_shutdown", 0, format_args!(""));
+        app.env
+            .probe("late.subscribed_after_shutdown", 0, format_args!(""));
     }
     stop.wait().await;
 }

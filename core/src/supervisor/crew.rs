@@ -1,0 +1,389 @@
+//! The supervisor at work: waits for what happens, asks the machine, does what it says.
+//!
+//! Always: the lock on the machine is never held while an action is done or anything is awaited.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Command, Exit, Factory, PROCESS_GATE, Phase, PhaseReport, Report, SupervisorView, TaskContext,
+    status::label,
+    tracked::{Death, Killer, Tracked},
+};
+use crate::{
+    Env, Join, Rng,
+    bus::{Bus, KernelEvent, Subscriber},
+    lifecycle::{self, Action, Ended, Escalate, Lifecycle, TaskId, TaskRules, Timer},
+    readiness::{Gate, Readiness},
+    seam::BoxFuture,
+    shutdown::Shutdown,
+};
+
+/// Everything that lives while the supervisor runs.
+pub(super) struct Crew {
+    env: Env,
+    bus: Bus,
+    readiness: Readiness,
+    process_gate: Gate,
+    news: Subscriber,
+    view: SupervisorView,
+    rng: Rng,
+    phases: Vec<Phase>,
+    shutdown: Shutdown,
+    members: BTreeMap<TaskId, Member>,
+    endings: FuturesUnordered<Ending>,
+    timers: BTreeSet<(Instant, Timer)>,
+    /// Why the process stops, once it does.
+    reason: Option<String>,
+    /// The bus has already heard of it.
+    announced: bool,
+    exit: Exit,
+    aborted: Vec<String>,
+}
+
+/// A task as the shell holds it.
+struct Member {
+    rules: TaskRules,
+    factory: Factory,
+    stop: Shutdown,
+    /// Present if the task's rules can close it.
+    gate: Option<Gate>,
+    running: Option<Join<()>>,
+}
+
+type Ending = BoxFuture<'static, (TaskId, Result<(), Death>)>;
+
+enum Event {
+    Ended(TaskId, Result<(), Death>),
+    Asked,
+    News(KernelEvent),
+    Command(Command),
+    Time,
+    /// Nobody can send commands any more.
+    Quiet,
+}
+
+impl Crew {
+    pub fn new(
+        env: Env,
+        bus: Bus,
+        readiness: Readiness,
+        view: SupervisorView,
+        phases: Vec<Phase>,
+        shutdown: Shutdown,
+    ) -> Self {
+        let mut shared = view.lock();
+        shared.machine = Lifecycle::new(phases.iter().map(|phase| phase.deadline).collect());
+        shared.phases = phases.iter().map(|phase| phase.name).collect();
+        drop(shared);
+        Crew {
+            rng: env.rng(),
+            news: bus.subscribe(),
+            process_gate: readiness.gate(PROCESS_GATE),
+            env,
+            bus,
+            readiness,
+            view,
+            phases,
+            shutdown,
+            members: BTreeMap::new(),
+            endings: FuturesUnordered::new(),
+            timers: BTreeSet::new(),
+            reason: None,
+            announced: false,
+            exit: Exit::Clean,
+            aborted: Vec::new(),
+        }
+    }
+
+    /// Starts a task, unless the process is draining or has no such phase.
+    pub fn register(&mut self, rules: TaskRules, factory: Factory) -> Option<TaskId> {
+        let now = self.env.now();
+        let (id, actions) = self.view.lock().machine.handle_register(rules, now)?;
+        let closable = !rules.ready_while_restarting || rules.escalate == Escalate::ReadinessOff;
+        let gate = closable.then(|| self.readiness.gate(format!("task:{}", rules.name)));
+        let member = Member {
+            rules,
+            factory,
+            stop: Shutdown::new(),
+            gate,
+            running: None,
+        };
+        self.members.insert(id, member);
+        self.set_gate(id);
+        self.apply(actions);
+        Some(id)
+    }
+
+    pub async fn run(mut self, mut commands: mpsc::Receiver<Command>) -> Report {
+        self.view.lock().started = true;
+        self.process_gate.open();
+        // One timer, made anew only when another time is due next.
+        let mut sleep: Option<(Instant, BoxFuture<'static, ()>)> = None;
+        let mut commanded = true;
+        while self.view.lock().machine.stage() != lifecycle::Stage::Stopped {
+            let due = self.timers.first().map(|(at, _)| *at);
+            if sleep.as_ref().map(|(at, _)| *at) != due {
+                sleep = due.map(|at| (at, self.env.sleep_until(at)));
+            }
+            let time = async {
+                match &mut sleep {
+                    Some((_, sleep)) => sleep.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let event = tokio::select! {
+                biased;
+                Some((id, ended)) = self.endings.next(), if !self.endings.is_empty() => Event::Ended(id, ended),
+                () = self.shutdown.wait(), if self.reason.is_none() => Event::Asked,
+                Some(event) = self.news.recv() => Event::News(event),
+                command = commands.recv(), if commanded => command.map_or(Event::Quiet, Event::Command),
+                () = time => Event::Time,
+            };
+            match event {
+                Event::Quiet => commanded = false,
+                Event::Time => {
+                    sleep = None;
+                    self.fire_timers();
+                }
+                event => self.handle(event),
+            }
+        }
+        let report = self.report();
+        self.env.probe("stopped", 0, format_args!("{report}"));
+        tracing::info!(%report, "stopped");
+        report
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Ended(id, ended) => self.ended(id, ended),
+            Event::Asked => self.drain("asked to stop".into()),
+            Event::News(KernelEvent::Shutdown { reason }) if self.reason.is_none() => {
+                self.announced = true;
+                self.drain(reason);
+            }
+            Event::Command(Command::Start(rules, factory, reply)) => {
+                let _ = reply.send(self.register(rules, factory));
+            }
+            Event::Command(Command::Stop(id)) => {
+                let now = self.env.now();
+                let actions = self.view.lock().machine.handle_stop(id, now);
+                self.apply(actions);
+                self.forget(id);
+            }
+            Event::News(_) | Event::Time | Event::Quiet => {}
+        }
+    }
+
+    fn drain(&mut self, reason: String) {
+        self.reason = Some(reason);
+        let now = self.env.now();
+        let actions = self.view.lock().machine.handle_shutdown(now);
+        self.apply(actions);
+    }
+
+    fn ended(&mut self, id: TaskId, ended: Result<(), Death>) {
+        self.view.lock().killers.remove(&id);
+        if let Some(member) = self.members.get_mut(&id) {
+            member.running = None;
+            if let Err(Death(panic)) = &ended {
+                let task = label(&member.rules);
+                self.env.probe("task.failed", id.0, format_args!("{task}"));
+                tracing::error!(task, kind = member.rules.kind, panic, "a task panicked");
+            }
+        }
+        let how = match ended {
+            Ok(()) => Ended::Finished,
+            Err(_) => Ended::Panicked,
+        };
+        let now = self.env.now();
+        let actions = (self.view.lock().machine).handle_ended(id, how, now, &mut self.rng);
+        self.apply(actions);
+        self.forget(id);
+    }
+
+    fn fire_timers(&mut self) {
+        let now = self.env.now();
+        while let Some((at, timer)) = self.timers.first().copied()
+            && at <= now
+        {
+            self.timers.pop_first();
+            let actions = self.view.lock().machine.handle_timer(timer, now);
+            self.apply(actions);
+        }
+    }
+
+    fn apply(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Start { task, incarnation } => self.launch(task, incarnation),
+                Action::Arm { timer, at } => {
+                    self.timers.insert((at, timer));
+                }
+                Action::EnterPhase(phase) => self.enter(phase),
+                Action::Stop(id) => {
+                    self.members[&id].stop.trigger();
+                }
+                Action::Abort(id) => self.abort(id),
+                Action::Unready => self.announce(),
+                Action::GateChanged(id) => self.set_gate(id),
+                Action::Escalated(id) => self.escalated(id),
+                Action::Stopped(_) => {}
+            }
+        }
+    }
+
+    fn launch(&mut self, id: TaskId, incarnation: u32) {
+        let member = (self.members.get_mut(&id)).expect("a task is a member before it starts");
+        let context = TaskContext {
+            env: self.env.clone(),
+            stop: member.stop.clone(),
+            incarnation,
+            worker: member.rules.worker.unwrap_or(0),
+        };
+        let factory = member.factory.clone();
+        let killer = Killer::default();
+        // The factory runs inside the task, so that a panic in it is a panic of the task.
+        let future = Box::pin(async move { factory(context).await });
+        let (tracked, ending) = Tracked::new(future, killer.clone());
+        member.running = Some(self.env.spawn(member.rules.name, tracked));
+        self.view.lock().killers.insert(id, killer);
+        self.endings.push(Box::pin(await_end(id, ending)));
+        if incarnation > 0 {
+            let task = label(&member.rules);
+            self.env.probe(
+                "task.relaunched",
+                id.0,
+                format_args!("{task} {incarnation}"),
+            );
+            tracing::warn!(task, incarnation, "restarted a task");
+            self.bus.publish(KernelEvent::Restarted {
+                task,
+                attempt: incarnation,
+            });
+        }
+    }
+
+    fn enter(&mut self, phase: usize) {
+        let Phase { name, on_enter, .. } = &mut self.phases[phase];
+        self.env.probe("phase", 0, format_args!("{name}"));
+        tracing::info!(phase = *name, "draining");
+        if let Some(hook) = on_enter.take()
+            && catch_unwind(AssertUnwindSafe(hook)).is_err()
+        {
+            tracing::error!(phase = *name, "the phase's hook panicked");
+        }
+    }
+
+    fn abort(&mut self, id: TaskId) {
+        let member = &self.members[&id];
+        if let Some(running) = &member.running {
+            running.abort();
+        }
+        let task = label(&member.rules);
+        self.env.probe("task.aborted", id.0, format_args!("{task}"));
+        tracing::warn!(task, "aborted a task that did not stop in time");
+        // Outside a drain the list would grow with every task stopped alone; the counter has those.
+        if self.reason.is_some() {
+            self.aborted.push(task.clone());
+        }
+        self.bus.publish(KernelEvent::Aborted { task });
+    }
+
+    fn announce(&mut self) {
+        let reason = self.reason.get_or_insert_with(|| match &self.exit {
+            Exit::Escalated(task) => format!("{task} failed beyond its restart budget"),
+            Exit::Clean => "asked to stop".into(),
+        });
+        let reason = reason.clone();
+        self.process_gate.close("draining");
+        self.env.probe("shutdown", 0, format_args!("{reason}"));
+        tracing::info!(reason, "shutting down");
+        if !self.announced {
+            self.bus.publish(KernelEvent::Shutdown { reason });
+        }
+        self.shutdown.trigger();
+    }
+
+    fn escalated(&mut self, id: TaskId) {
+        let rules = &self.members[&id].rules;
+        let task = label(rules);
+        self.env.probe("task.escalated", id.0, format_args!("{task}"));
+        tracing::error!(task, "a task failed beyond its restart budget");
+        if rules.escalate == Escalate::Exit {
+            self.exit = Exit::Escalated(task.clone());
+        }
+        self.bus.publish(KernelEvent::Escalated { task });
+    }
+
+    fn set_gate(&self, id: TaskId) {
+        let member = &self.members[&id];
+        let reason = self.view.lock().machine.gate_reason(member.rules.name);
+        match (&member.gate, reason) {
+            (Some(gate), Some(reason)) => gate.close(reason),
+            (Some(gate), None) => gate.open(),
+            (None, _) => {}
+        }
+    }
+
+    /// Drops what is held for a task that the machine has forgotten.
+    fn forget(&mut self, id: TaskId) {
+        if !self.view.lock().machine.tasks().contains_key(&id) {
+            self.members.remove(&id);
+        }
+    }
+
+    fn report(&self) -> Report {
+        let shared = self.view.lock();
+        let phases: Vec<_> = (self.phases.iter())
+            .zip(shared.machine.phases())
+            .map(|(phase, record)| PhaseReport {
+                name: phase.name,
+                took: span(record.entered, record.ended),
+                drained: record.drained,
+                aborted: record.aborted,
+            })
+            .collect();
+        let began = shared.machine.phases().first().and_then(|p| p.entered);
+        Report {
+            exit: self.exit.clone(),
+            drained: phases.iter().map(|phase| phase.drained).sum(),
+            aborted: phases.iter().map(|phase| phase.aborted).sum(),
+            aborted_tasks: self.aborted.clone(),
+            panics: shared.machine.counts().values().map(|c| c.panicked).sum(),
+            took: span(began, Some(self.env.now())),
+            phases,
+        }
+    }
+}
+
+/// Whoever gives up on `run` gives up its tasks too.
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for running in self.members.values().filter_map(|m| m.running.as_ref()) {
+            running.abort();
+        }
+    }
+}
+
+/// An end without a word is an abort of ours, or of the runtime; the machine knows which.
+async fn await_end(
+    id: TaskId,
+    ending: oneshot::Receiver<Result<(), Death>>,
+) -> (TaskId, Result<(), Death>) {
+    (id, ending.await.unwrap_or(Ok(())))
+}
+
+fn span(from: Option<Instant>, to: Option<Instant>) -> Duration {
+    match (from, to) {
+        (Some(from), Some(to)) => to.saturating_duration_since(from),
+        _ => Duration::ZERO,
+    }
+}
