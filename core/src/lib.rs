@@ -1,5 +1,7 @@
 //! The seam and the kernel: what every service stands on.
 pub mod env;
+#[cfg(feature = "models")]
+pub mod models;
 pub mod queue;
 pub mod seam;
 pub mod shutdown;
