@@ -2,3 +2,4 @@
 //!
 //! Each has known-bad variants that the checker must refute, so a property cannot hold by being empty.
 pub mod lifecycle;
+pub mod queue;

@@ -6,6 +6,8 @@
 )]
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use std::{
     fmt,
     future::Future,
