@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use ron_core::seam::{DiskFile, Open};
 
 use super::{kind, put, put_durably};
-use crate::disk::{Image, SimDisk, enter_offload};
+use crate::disk::{DiskFaults, Image, SimDisk, enter_offload};
 
 #[test]
 fn stale_handles_fail_change_nothing_and_are_counted() {
@@ -147,5 +147,36 @@ fn preload_refuses_a_bad_or_taken_name() {
         ("../x", io::ErrorKind::InvalidInput),
     ] {
         assert_eq!(kind(sim.preload(path, &image)), expected, "{path}");
+    }
+}
+
+#[test]
+fn seed_and_operations_decide_everything() {
+    let _offload = enter_offload();
+    let run = |seed| {
+        let sim = SimDisk::new(seed);
+        sim.set_faults(DiskFaults {
+            eio_write_per_10k: 2_000,
+            lose_unsynced: true,
+            torn: true,
+            torn_bytes: true,
+            ..DiskFaults::default()
+        });
+        let disk = sim.mount();
+        let mut told = Vec::new();
+        for round in 0..20 {
+            let Ok(file) = disk.open(["a", "b", "c"][round % 3], Open::Create) else {
+                continue;
+            };
+            told.push(file.append(&[round as u8; 40]).ok());
+        }
+        let (rot, time) = (sim.corrupt_random(), sim.take_accrued());
+        sim.power_off();
+        let left = ["a", "b", "c"].map(|path| sim.read_file(path));
+        (told, rot, time, left)
+    };
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed));
+        assert_ne!(run(seed), run(seed + 1));
     }
 }
