@@ -74,6 +74,8 @@ pub fn write(root: &Path, produced: &Files, committed: &Files) -> io::Result<Vec
 mod tests {
     use super::*;
 
+    type Paths<'a> = &'a [(&'a str, &'a str)];
+
     fn queues() -> (&'static str, String) {
         ("queues.md", "work 512\n".into())
     }
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn the_directory_must_hold_exactly_what_is_produced() {
         let produced = produce(&[queues]);
-        let cases: [(&[(&str, &str)], &[&str]); 4] = [
+        let cases: [(Paths, &[&str]); 4] = [
             (
                 &[
                     ("docs/_generated/queues.md", "work 512\n"),

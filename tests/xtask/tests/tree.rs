@@ -51,6 +51,24 @@ fn every_tidy_check_is_run() {
 }
 
 #[test]
+fn the_workspace_denies_what_the_rules_ask_for() {
+    let tree = tree();
+    for (group, lint) in [
+        // proves: KMS-15.1, DHT-15.4, EDG-15.1, RWD-15.1, ADM-15.1, ADM-15.2
+        ("rust", "warnings"),
+        // proves: KMS-15.2, DHT-15.1, EDG-15.2, RWD-15.2, ADM-15.3
+        ("clippy", "await_holding_lock"),
+        // proves: KMS-15.3, DHT-15.2, RWD-15.3, ADM-15.4
+        ("clippy", "needless_collect"),
+        ("clippy", "unused_async"),
+        ("rust", "unsafe_code"),
+    ] {
+        let findings = tidy::manifests::missing_denials(&tree, group, lint);
+        assert!(findings.is_empty(), "{}", findings.join("\n"));
+    }
+}
+
+#[test]
 fn citations_and_rules_agree() {
     let report = spec::check(&tree());
     assert!(report.errors.is_empty(), "{}", report.errors.join("\n"));

@@ -4,7 +4,10 @@
 
 use toml::{Table, Value};
 
-use crate::tree::Tree;
+use crate::{
+    rust_text::{Class, line_of, view, words},
+    tree::Tree,
+};
 
 const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -51,6 +54,36 @@ fn pinned(path: &str, table: &Table) -> Vec<String> {
             format!("{path}:1: {name} must say `workspace = true`; its version belongs to the root")
         })
         .collect()
+}
+
+/// Lints that the workspace does not deny, and places that allow one of them again.
+pub fn missing_denials(tree: &Tree, group: &str, lint: &str) -> Vec<String> {
+    let level = tree
+        .text("Cargo.toml")
+        .and_then(|text| text.parse::<Table>().ok())
+        .and_then(|root| {
+            let lint = root.get("workspace")?.get("lints")?.get(group)?.get(lint)?;
+            Some(lint.get("level").unwrap_or(lint).as_str()?.to_string())
+        });
+    let mut findings = Vec::new();
+    if level.as_deref() != Some("deny") {
+        findings.push(format!("Cargo.toml:1: {group} lint {lint} is not denied"));
+    }
+    for (path, text) in tree.with_extension("rs") {
+        let code = view(text, Class::Code);
+        for at in words(&code, lint) {
+            let attribute = code[..at].rfind('#').map_or("", |open| &code[open..at]);
+            if ["allow(", "expect(", "warn("]
+                .iter()
+                .any(|a| attribute.contains(a))
+                && !attribute.contains(']')
+            {
+                let line = line_of(&code, at);
+                findings.push(format!("{path}:{line}: {lint} is switched off"));
+            }
+        }
+    }
+    findings
 }
 
 fn each_member(tree: &Tree, check: impl Fn(&str, &Table) -> Vec<String>) -> Vec<String> {
@@ -110,5 +143,30 @@ mod tests {
         ] {
             assert_eq!(findings(stray_versions, text), expected, "{text}");
         }
+    }
+    #[test]
+    fn a_lint_that_is_not_denied_everywhere_is_found() {
+        let deny = "[workspace.lints.clippy]\na = 'deny'\nb = { level = 'deny', priority = -1 }\nc = 'warn'";
+        for (lint, code, expected) in [
+            ("a", "", 0),
+            ("b", "", 0),
+            ("c", "", 1),
+            ("d", "", 1),
+            ("a", "#![allow(clippy::a)]", 1),
+            ("a", "#[expect(\n    clippy::a,\n)]\nfn x() {}", 1),
+            (
+                "a",
+                "#[allow(clippy::aa)]\nfn a() {}\n// #[allow(clippy::a)]",
+                0,
+            ),
+        ] {
+            let tree = Tree::of(&[("Cargo.toml", deny), ("core/src/x.rs", code)]);
+            assert_eq!(
+                missing_denials(&tree, "clippy", lint).len(),
+                expected,
+                "{lint} {code}"
+            );
+        }
+        assert_eq!(missing_denials(&Tree::of(&[]), "clippy", "a").len(), 1);
     }
 }
