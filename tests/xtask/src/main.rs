@@ -1,1 +1,86 @@
-fn main() {}
+//! `cargo xtask`: the project's own commands. Parses arguments; all work is in the library.
+
+use std::process::ExitCode;
+
+use xtask::{
+    ci, deps, docs, spec, tidy,
+    tree::{self, Tree},
+};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  spec                            count the rules: proven, superseded, unproven
+  spec --list-unproven [SERVICE]  name the rules that nothing proves yet
+  spec --where ID                 show where a rule is proven
+  tidy                            check the house rules
+  docs [--check]                  write docs/_generated, or fail if it is out of date
+  deps                            install the packages that the tests need
+  ci [--list] [STEP...]           run the steps of CI, or those named";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[&str]) -> Result<(), String> {
+    match args {
+        ["spec"] => {
+            let report = spec::check(&read()?);
+            print!("{}", spec::summary(&report));
+            fail_on(report.errors)
+        }
+        ["spec", "--list-unproven"] => print(spec::list_unproven(&spec::check(&read()?), None)?),
+        ["spec", "--list-unproven", service] => {
+            print(spec::list_unproven(&spec::check(&read()?), Some(service))?)
+        }
+        ["spec", "--where", id] => print(spec::where_is(&spec::check(&read()?), id)?),
+        ["tidy"] => fail_on(tidy::check(&read()?)),
+        ["docs"] => write_docs(),
+        ["docs", "--check"] => {
+            let produced = docs::produce(docs::GENERATORS);
+            fail_on(docs::compare(&produced, &docs::committed(&read()?)))
+        }
+        ["deps"] => deps::run(),
+        ["ci", "--list"] => print(ci::list()),
+        ["ci", steps @ ..] => {
+            let steps: Vec<String> = steps.iter().map(|s| s.to_string()).collect();
+            ci::run(&tree::root(), &steps)
+        }
+        ["help" | "--help" | "-h"] => print(format!("{USAGE}\n")),
+        _ => Err(USAGE.to_string()),
+    }
+}
+
+fn read() -> Result<Tree, String> {
+    let root = tree::root();
+    Tree::read(&root).map_err(|error| format!("cannot read {}: {error}", root.display()))
+}
+
+fn write_docs() -> Result<(), String> {
+    let produced = docs::produce(docs::GENERATORS);
+    let changed = docs::write(&tree::root(), &produced, &docs::committed(&read()?))
+        .map_err(|error| format!("cannot write {}: {error}", docs::DIR))?;
+    for line in changed {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn print(text: String) -> Result<(), String> {
+    print!("{text}");
+    Ok(())
+}
+
+fn fail_on(errors: Vec<String>) -> Result<(), String> {
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(errors.join("\n")),
+    }
+}
