@@ -1,10 +1,12 @@
 //! The seam and the kernel: what every service stands on.
+pub mod config;
 pub mod deadline;
 pub mod env;
 pub mod lock;
 pub mod problem;
 pub mod readiness;
 pub mod seam;
+pub mod serve;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod test_env;
