@@ -1,6 +1,7 @@
 //! The seam and the kernel: what every service stands on.
 pub mod backoff;
 pub mod bus;
+pub mod config;
 pub mod deadline;
 pub mod env;
 pub mod hyper_seam;
