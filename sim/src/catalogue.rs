@@ -47,9 +47,8 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
             invalid("node.service", &node.service, &allowed)
         })?;
         service.check_config(&node.config).map_err(|why| Invalid {
-            key: "node.config".to_owned(),
-            value: first_word(&why),
-            allowed: why,
+            word: named_word(&why),
+            text: format!("node.config: {why}"),
         })?;
     }
     for name in &nodes {
@@ -170,17 +169,18 @@ fn check_keys(
 }
 
 fn invalid(key: &str, value: &str, allowed: &str) -> Invalid {
+    let text = format!("{key}: {value:?} is not allowed; allowed: {allowed}");
     Invalid {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        allowed: allowed.to_owned(),
+        word: value.to_owned(),
+        text,
     }
 }
 
-fn first_word(text: &str) -> String {
-    text.split([' ', ':', ','])
-        .next()
+/// The first word that a message quotes, or begins with: where to look in the file.
+fn named_word(message: &str) -> String {
+    let quoted = message.split('`').nth(1);
+    quoted
+        .or_else(|| message.split(' ').next())
         .unwrap_or_default()
-        .trim_matches(['"', '`'])
         .to_owned()
 }

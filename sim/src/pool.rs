@@ -20,7 +20,9 @@ use std::{
 };
 
 use ron_core::{
+    backoff::Backoff,
     bus::Bus,
+    lifecycle::Restart,
     queue::{Queue, RejectNew},
     readiness::Readiness,
     seam::BoxFuture,
@@ -139,12 +141,27 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
     let closing = Duration::from_secs(1);
     let listening = supervisor.phase("listener", closing, move || drop(hook.queue.clear()));
 
-    let spec = TaskSpec {
-        ready_while_restarting: config.ready_while_restarting,
+    let mut spec = TaskSpec {
+        ready_while_restarting: config.ready_while_restarting && !app.planted("unready_on_panic"),
         ..TaskSpec::new("worker", "worker", work)
     };
+    if app.planted("no_restart_budget") {
+        let backoff = Backoff::plus(Duration::from_millis(1), Duration::from_millis(1));
+        spec.restart = Restart {
+            backoff,
+            max_restarts: u32::MAX,
+            ..spec.restart
+        };
+    }
     let shared = app.clone();
-    supervisor.workers(config.workers, spec, move |_| worker::run(shared.clone()));
+    let gate = app.readiness.gate("store");
+    gate.open();
+    supervisor.workers(config.workers, spec, move |context| {
+        if context.incarnation > 0 && shared.planted("gate_stuck") {
+            gate.close("stuck");
+        }
+        worker::run(shared.clone())
+    });
     if config.ticker {
         let shared = app.clone();
         supervisor.task(TaskSpec::new("ticker", "ticker", work), move |context| {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc::RecvTimeoutError},
     time::{Duration, Instant},
 };
 
@@ -59,9 +59,11 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
     let begin = Instant::now();
     let recorder: Arc<Mutex<Option<Recorder>>> = Arc::default();
     let (shared, inside, watching) = (recorder.clone(), scenario.clone(), watch.clone());
+    let (running, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(format!("{} {seed}", scenario.name))
         .spawn(move || {
+            let _running: std::sync::mpsc::Sender<()> = running;
             let mut runtime =
                 madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
             runtime.set_time_limit(TIME_LIMIT);
@@ -71,11 +73,23 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
             }));
             outcome.map_err(|panic| panic_text(&*panic))
         });
-    let outcome = thread.expect("a thread can be started").join();
+    let thread = thread.expect("a thread can be started");
+    tell_if_it_hangs(&ended, &scenario.name, seed);
+    let outcome = thread.join();
     let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
     let mut result = outcome.unwrap_or_else(|why| broken(scenario, seed, &recorder, why));
     result.wall = begin.elapsed();
     result
+}
+
+/// Waits for the run. One that hangs or spins must still yield its seed.
+fn tell_if_it_hangs(ended: &std::sync::mpsc::Receiver<()>, name: &str, seed: u64) {
+    let mut waited = Duration::from_secs(60);
+    // The other end is never used, only dropped when the run ends.
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(waited) {
+        eprintln!("sim: still running after {waited:?}: sim run {name} --seed {seed}");
+        waited *= 2;
+    }
 }
 
 fn broken(

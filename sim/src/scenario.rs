@@ -254,7 +254,7 @@ impl Scenario {
         })?;
         scenario.name = name.to_owned();
         catalogue::validate(&scenario)
-            .map_err(|e| ScenarioError(format!("{file}:{}: {}", line_of(text, &e.value), e)))?;
+            .map_err(|e| ScenarioError(format!("{file}:{}: {}", line_of(text, &e.word), e)))?;
         Ok(scenario)
     }
 
@@ -278,18 +278,14 @@ fn line_of(text: &str, word: &str) -> usize {
 /// A word that the catalogue does not know, or a key that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    pub key: String,
-    pub value: String,
-    pub allowed: String,
+    /// The word that is wrong, as it stands in the file.
+    pub word: String,
+    pub text: String,
 }
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {:?} is not allowed; allowed: {}",
-            self.key, self.value, self.allowed
-        )
+        f.write_str(&self.text)
     }
 }
 

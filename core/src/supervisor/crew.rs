@@ -315,7 +315,8 @@ impl Crew {
     fn escalated(&mut self, id: TaskId) {
         let rules = &self.members[&id].rules;
         let task = label(rules);
-        self.env.probe("task.escalated", id.0, format_args!("{task}"));
+        self.env
+            .probe("task.escalated", id.0, format_args!("{task}"));
         tracing::error!(task, "a task failed beyond its restart budget");
         if rules.escalate == Escalate::Exit {
             self.exit = Exit::Escalated(task.clone());

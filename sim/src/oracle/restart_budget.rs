@@ -16,8 +16,8 @@ pub const KIND: OracleKind = OracleKind {
 
 const WINDOW: Duration = Duration::from_secs(60);
 const BUDGET: usize = 10;
-/// Past its budget a task is retried at the cap of its backoff (5 s less jitter).
-const SLOWEST: Duration = Duration::from_millis(2_400);
+/// Past its budget a task is retried at the cap of its backoff (5 s, jittered down to 1.25 s).
+const SLOWEST: Duration = Duration::from_millis(1_200);
 
 #[derive(Default)]
 struct RestartBudget {

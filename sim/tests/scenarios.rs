@@ -1,0 +1,99 @@
+//! Every file under `scenarios/` is a test of the same name, over the seeds it asks for.
+//!
+//! `SIM_SEED=N cargo test -p sim NAME` replays one seed and tells it as it happens.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use sim::{
+    cli,
+    run::{self, Watch},
+    scenario::{self, Scenario},
+};
+
+fn main() -> ExitCode {
+    let seed = match std::env::var("SIM_SEED")
+        .ok()
+        .map(|text| (cli::parse_seed(&text), text))
+    {
+        None => None,
+        Some((Some(seed), _)) => Some(seed),
+        Some((None, text)) => {
+            eprintln!(
+                "sim: SIM_SEED={text:?} is no number; it takes a whole number from 0 to {}",
+                u64::MAX
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let root = scenario::root();
+    let names = match scenario::names(&root) {
+        Ok(names) => names,
+        Err(error) => {
+            eprintln!("sim: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let trials = names.into_iter().map(|name| {
+        let root = root.clone();
+        Trial::test(scenario::test_name(&name), move || {
+            let scenario = Scenario::load(&root, &name).map_err(|e| e.to_string())?;
+            match seed {
+                Some(seed) => replay(&scenario, seed),
+                None => all_seeds(&scenario),
+            }
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+fn replay(scenario: &Scenario, seed: u64) -> Result<(), Failed> {
+    println!("replay   {}", cli::replay_line(scenario, seed));
+    let run = run::run(
+        scenario,
+        seed,
+        &Watch {
+            echo: true,
+            ..Watch::default()
+        },
+    );
+    println!("trace {}", run.record.hash);
+    match run.violation() {
+        Some(_) => Err(cli::failure_text(scenario, &run).into()),
+        None => Ok(()),
+    }
+}
+
+fn all_seeds(scenario: &Scenario) -> Result<(), Failed> {
+    println!(
+        "replay   {}  (seeds 1 to {})",
+        cli::replay_line(scenario, 1),
+        scenario.seeds.test
+    );
+    let mut marks: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 1..=scenario.seeds.test {
+        let run = run::run(scenario, seed, &Watch::default());
+        if run.violation().is_some() {
+            return Err(cli::failure_text(scenario, &run).into());
+        }
+        for (mark, count) in run.record.marks {
+            *marks.entry(mark).or_default() += count;
+        }
+    }
+    // A run that never came near its subject proves nothing.
+    let unreached: Vec<_> = scenario
+        .check
+        .sometimes
+        .iter()
+        .filter(|m| !marks.contains_key(*m))
+        .collect();
+    if unreached.is_empty() {
+        return Ok(());
+    }
+    let seen: Vec<_> = marks.keys().collect();
+    Err(format!(
+        "{}: never reached {unreached:?}; reached {seen:?}",
+        scenario.name
+    )
+    .into())
+}
