@@ -3,6 +3,7 @@ pub mod backoff;
 pub mod bus;
 pub mod config;
 pub mod deadline;
+pub mod disk_path;
 pub mod env;
 pub mod hyper_seam;
 pub mod lifecycle;

@@ -1,1 +1,26 @@
+//! The seam on Tokio: TCP, TLS, outbound HTTP, files, threads, signals and OS randomness.
+//!
+//! Start at [`run`]: what a service's `main` calls. Each file implements one idea of
+//! [`ron_core::seam`]; nothing here knows a service.
 
+// This crate is one side of the seam: it is where the clock, the sockets, the threads and the files are.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod clock;
+mod disk;
+mod entropy;
+mod http;
+mod memory_disk;
+mod net;
+mod pools;
+mod run;
+mod runtime;
+mod signals;
+mod tls;
+
+pub use disk::FileDisk;
+pub use memory_disk::MemoryDisk;
+pub use run::{Fatal, Logs, RunOptions, Running, run};
+pub use runtime::{Data, TokioOptions, TokioRuntime};
+pub use signals::watch_signals;
+pub use tls::{Tls, TlsError, TlsPem};

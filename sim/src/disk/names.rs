@@ -276,26 +276,6 @@ impl Change {
     }
 }
 
-/// A path names a file or directory below the root: segments joined by `/`, none empty, `.` or `..`.
-pub(super) fn check_path(path: &str) -> io::Result<()> {
-    let bad = |segment: &str| matches!(segment, "" | "." | "..") || segment.contains('\0');
-    if path.split('/').any(bad) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{path:?}: a path is relative, without empty, `.` or `..` segments"),
-        ));
-    }
-    Ok(())
-}
-
-/// As [`check_path`]; the empty path is the root.
-pub(super) fn check_dir(path: &str) -> io::Result<()> {
-    match path {
-        "" => Ok(()),
-        _ => check_path(path),
-    }
-}
-
 /// The directories above a path, outermost first, without the root.
 pub(super) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])

@@ -9,14 +9,17 @@ use std::{
     time::Duration,
 };
 
-use ron_core::seam::{FileId, Open};
+use ron_core::{
+    disk_path::{check, check_dir},
+    seam::{FileId, Open},
+};
 
 use super::{
     contents::Image,
     dice::Dice,
     faults::{Class, DiskFaults, DiskLatency, Fault, Op, OpCounts},
     file::FileState,
-    names::{Entry, Names, ancestors, check_dir, check_path, error},
+    names::{Entry, Names, ancestors, error},
 };
 
 /// The largest offset a file can have, as on a real system.
@@ -225,7 +228,7 @@ impl State {
 
 impl State {
     pub(super) fn open(&mut self, path: &str, how: Open) -> io::Result<u64> {
-        check_path(path)?;
+        check(path)?;
         if how == Open::CreateNew && self.names.get(path).is_some() {
             return Err(error(io::ErrorKind::AlreadyExists, path));
         }
@@ -261,7 +264,7 @@ impl State {
     }
 
     pub(super) fn create_dir(&mut self, path: &str) -> io::Result<()> {
-        check_dir(path)?;
+        check(path)?;
         for dir in ancestors(path) {
             if let Some(Entry::File(_)) = self.names.get(dir) {
                 return Err(error(io::ErrorKind::NotADirectory, dir));
@@ -280,8 +283,8 @@ impl State {
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        check_path(from)?;
-        check_path(to)?;
+        check(from)?;
+        check(to)?;
         if let Some(replaced) = self.names.rename(from, to)? {
             self.file_mut(replaced).linked = false;
         }
@@ -289,7 +292,7 @@ impl State {
     }
 
     pub(super) fn remove(&mut self, path: &str) -> io::Result<()> {
-        check_path(path)?;
+        check(path)?;
         let id = self.names.remove(path)?;
         self.file_mut(id).linked = false;
         Ok(())
@@ -301,7 +304,7 @@ impl State {
     }
 
     pub(super) fn sync_dir(&mut self, dir: &str) -> io::Result<()> {
-        let target = check_dir(dir).and_then(|()| self.names.need_dir(dir));
+        let target = check_dir(dir).and_then(|_| self.names.need_dir(dir));
         self.run_sync(
             Op::SyncDir,
             target,
@@ -314,7 +317,7 @@ impl State {
     }
 
     pub(super) fn identity(&self, path: &str) -> io::Result<Option<FileId>> {
-        check_dir(path)?;
+        check(path)?;
         Ok(match self.names.get(path) {
             Some(Entry::File(id) | Entry::Dir(id)) => Some(file_id(id)),
             None if path.is_empty() => Some(file_id(ROOT_ID)),
@@ -323,7 +326,7 @@ impl State {
     }
 
     pub(super) fn preload(&mut self, path: &str, image: &Image) -> io::Result<()> {
-        check_path(path)?;
+        check(path)?;
         let (files, last_id) = (&mut self.files, &mut self.last_id);
         self.names.preload(path, |is_dir| {
             *last_id += 1;
