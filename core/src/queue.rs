@@ -204,7 +204,6 @@ impl<T, P: Policy<T>> Queue<T, P> {
     }
 
     /// Without a timer or a place in the line: the common case costs neither.
-    #[expect(clippy::type_complexity, reason = "the answer, or who waits for it")]
     fn first_try(&self, item: T) -> Result<Result<P::Accepted, Refused<T>>, Producer<'_, T, P>> {
         let mut line = self.lock();
         let offer = line.offer(&self.shared.policy, item);

@@ -122,6 +122,63 @@ fn a_batch_makes_room_for_as_many_producers() {
 }
 
 #[test]
+fn clearing_makes_room_for_those_who_wait() {
+    let (env, _hands) = world();
+    let queue = Queue::new("q", 1, WaitFor(WAIT));
+    put!(queue, &env, 1);
+    let mut push = Polled::new(queue.push(&env, 2));
+    assert!(push.poll().is_pending());
+    assert_eq!(queue.clear(), [1]);
+    assert_eq!(push.wakes(), 1);
+    assert_eq!(push.poll(), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn an_item_that_gets_in_wakes_a_consumer_however_long_it_waited() {
+    let (env, hands) = world();
+    let queue = Queue::new("q", 1, WaitFor(WAIT));
+    let mut pop = Polled::new(queue.pop());
+    assert!(pop.poll().is_pending());
+    put!(queue, &env, 1);
+    assert_eq!(pop.wakes(), 1, "in at the first try");
+    assert_eq!(pop.poll(), Poll::Ready(Some(1)));
+
+    put!(queue, &env, 2);
+    let mut push = Polled::new(queue.push(&env, 3));
+    assert!(push.poll().is_pending());
+    assert_eq!(queue.try_pop(), Some(2));
+    let mut pop = Polled::new(queue.pop());
+    assert!(pop.poll().is_pending());
+    assert_eq!(push.poll(), Poll::Ready(Ok(())));
+    assert_eq!(pop.wakes(), 1, "in after a wait");
+    assert_eq!(pop.poll(), Poll::Ready(Some(3)));
+
+    let mut rng = env.rng();
+    let queue = Queue::new("q", 1, RetryOnce { lo: MS, hi: MS });
+    assert!(Polled::new(queue.push(&env, &mut rng, 4)).poll().is_ready());
+    let mut push = Polled::new(queue.push(&env, &mut rng, 5));
+    assert!(push.poll().is_pending());
+    assert_eq!(queue.try_pop(), Some(4));
+    let mut pop = Polled::new(queue.pop());
+    assert!(pop.poll().is_pending());
+    hands.advance(MS);
+    assert_eq!(push.poll(), Poll::Ready(Ok(())));
+    assert_eq!(pop.wakes(), 1, "in at the last try");
+}
+
+#[test]
+fn a_closed_queue_refuses_at_once_even_when_full() {
+    let (env, _hands) = world();
+    let queue = Queue::new("q", 1, WaitFor(WAIT));
+    put!(queue, &env, 1);
+    queue.close();
+    let Poll::Ready(Err(refused)) = Polled::new(queue.push(&env, 2)).poll() else {
+        panic!("must be refused")
+    };
+    assert_eq!((refused.item, refused.why), (2, Refusal::Closed));
+}
+
+#[test]
 fn close_refuses_every_push_that_waits() {
     let (env, _hands) = world();
     let queue = Queue::new("q", 1, WaitFor(WAIT));
