@@ -229,14 +229,14 @@ fn judge(item: &str, attributes: &str) -> Stands {
         return Stands::InTests;
     }
     let declares = [
-        "struct", "enum", "trait", "impl", "mod", "use", "type", "static", "const", "let",
+        "struct", "enum", "trait", "impl", "mod", "use", "type", "static", "const",
     ];
     let first = bare
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .next();
     match first {
         Some(word) if declares.contains(&word) => Stands::Never,
-        // A row: a tuple, a literal (blanked in this view), a constructor, a macro call.
+        // A line of a test's body, or a row: a tuple, a literal (blanked in this view), a constructor, a macro call.
         _ if !bare.is_empty() && !bare.starts_with(['}', ')', ']']) => Stands::InTests,
         _ => Stands::Never,
     }
@@ -365,6 +365,10 @@ mod tests {
             ("core/tests/x.rs", "// proves: KMS-3.1\nCase { a: 1 },"),
             ("core/tests/x.rs", "// proves: KMS-3.1\nassert_eq!(1, 1);"),
             (
+                "core/tests/x.rs",
+                "#[test]\nfn a() {\n// proves: KMS-3.1\nlet a = 1;\n}",
+            ),
+            (
                 "core/src/q.rs",
                 "// proves: KMS-3.1\nconst _: () = assert!(1 < 2);",
             ),
@@ -392,6 +396,10 @@ mod tests {
         let cases = [
             ("core/src/q.rs", "// proves: KMS-3.1\npub fn push() {}"),
             ("core/src/q.rs", "// proves: KMS-3.1\npub struct Queue;"),
+            (
+                "core/src/q.rs",
+                "pub fn push() {\n// proves: KMS-3.1\nlet a = 1;\n}",
+            ),
             ("core/tests/x.rs", "// proves: KMS-3.1\nuse std::io;"),
             ("core/tests/x.rs", "// proves: KMS-3.1\n}\nfn a() {}"),
             ("core/tests/x.rs", "//! proves: KMS-3.1"),

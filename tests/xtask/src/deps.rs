@@ -25,7 +25,8 @@ pub fn run() -> Result<(), String> {
     let packages = parse(LIST)?;
     match plan(&packages, is_installed, is_root()) {
         Plan::Nothing => {
-            println!("deps: {} packages, all there", packages.len());
+            let names: Vec<&str> = packages.iter().map(|p| p.name).collect();
+            println!("deps: all there ({})", names.join(", "));
             Ok(())
         }
         Plan::Tell(line) => Err(line),
