@@ -1,5 +1,6 @@
 //! The seam and the kernel: what every service stands on.
 pub mod config;
+pub mod corr;
 pub mod deadline;
 pub mod env;
 pub mod lock;
@@ -7,9 +8,11 @@ pub mod problem;
 pub mod readiness;
 pub mod seam;
 pub mod serve;
+pub mod telemetry;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod test_env;
+pub mod topology;
 pub mod view;
 
 pub use env::{Elapsed, Env, Join, Lost, Rng};
