@@ -2,6 +2,7 @@
 pub mod backoff;
 pub mod bus;
 pub mod config;
+pub mod corr;
 pub mod deadline;
 pub mod disk_path;
 pub mod env;
@@ -19,9 +20,11 @@ pub mod shutdown;
 pub mod snapshot;
 pub mod supervisor;
 pub mod sync;
+pub mod telemetry;
 #[cfg(test)]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod test_env;
+pub mod topology;
 pub mod view;
 
 pub use env::{Elapsed, Env, Join, Lost, Rng};

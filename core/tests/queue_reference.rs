@@ -2,7 +2,7 @@
 //! count agree after each step, and the laws of the counts hold.
 #![cfg(not(feature = "loom"))]
 
-mod support;
+mod hands;
 
 use std::{task::Poll, time::Duration};
 
@@ -11,7 +11,7 @@ use ron_core::{
     DropOldest, Env, Queue, Refusal, Refused, RejectNew, RetryOnce, WaitFor, WaitThenDropOldest,
     view::QueueStats,
 };
-use support::{Hands, Polled, world};
+use hands::{Hands, Polled, world};
 
 const WAIT: Duration = Duration::from_millis(200);
 

@@ -57,6 +57,8 @@ impl Model {
                     true
                 }
             },
+            // The root has no name to create.
+            Step::CreateDir("") => false,
             Step::CreateDir(path) => {
                 if !self.is_dir(path) {
                     self.name(None, Some((path, None)));

@@ -1,0 +1,198 @@
+//! One id per request, from the caller if it sent a sound one, else drawn here.
+//!
+//! It is found in the request's extensions, the tracing span around its handling, the response header and
+//! the body of every problem, so that a client's complaint leads to the log line.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tracing::Instrument;
+
+use crate::{Env, problem::Problem};
+
+pub const CORR_ID: HeaderName = HeaderName::from_static("x-corr-id");
+
+/// The id of the request at hand; in its extensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorrId(Arc<str>);
+
+impl CorrId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What the caller sent: `x-corr-id`, else the trace id of `traceparent`. Only sound values count,
+    /// since the id ends up in logs and headers.
+    pub fn from_headers(headers: &HeaderMap) -> Option<CorrId> {
+        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
+        let own = text(CORR_ID.as_str()).filter(|id| is_sound(id));
+        let id = own.or_else(|| text("traceparent").and_then(trace_id))?;
+        Some(CorrId(id.into()))
+    }
+
+    fn draw(env: &Env) -> CorrId {
+        let mut bytes = [0; 16];
+        env.fill_random(&mut bytes);
+        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        CorrId(hex.into())
+    }
+}
+
+/// Puts the layer around a router: the outermost one, so that every answer carries the id.
+pub fn with_corr_ids(router: Router, env: &Env) -> Router {
+    router.layer(from_fn_with_state(env.clone(), correlate))
+}
+
+async fn correlate(State(env): State<Env>, mut request: Request, next: Next) -> Response {
+    let id = CorrId::from_headers(request.headers()).unwrap_or_else(|| CorrId::draw(&env));
+    let span = tracing::info_span!(
+        "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
+    );
+    request.extensions_mut().insert(id.clone());
+    let mut response = next.run(request).instrument(span).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let (parts, _) = response.into_parts();
+        response = problem.into_response_with(id.as_str());
+        // Layers in between may have added headers of their own.
+        for (name, value) in &parts.headers {
+            if !response.headers().contains_key(name) && name != http::header::CONTENT_LENGTH {
+                response.headers_mut().append(name, value.clone());
+            }
+        }
+    }
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        response.headers_mut().insert(CORR_ID, value);
+    }
+    response
+}
+
+fn is_sound(id: &str) -> bool {
+    let sound = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=64).contains(&id.len()) && id.bytes().all(sound)
+}
+
+/// W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero.
+fn trace_id(text: &str) -> Option<&str> {
+    let mut parts = text.split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |part: &str, len: usize| {
+        part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let zero = |part: &str| part.bytes().all(|b| b == b'0');
+    let sound = version == "00"
+        && hex(trace, 32)
+        && !zero(trace)
+        && hex(span, 16)
+        && !zero(span)
+        && hex(flags, 2)
+        && parts.next().is_none();
+    sound.then_some(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Extension, body::Body, routing::get};
+    use http::StatusCode;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{problem::read_body, test_env::World};
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    fn ask(uri: &str, headers: &[(&str, &str)]) -> (Response<()>, Vec<u8>) {
+        let world = World::new();
+        let echo = |Extension(id): Extension<CorrId>| async move { id.as_str().to_owned() };
+        let fail = || async {
+            let problem = Problem::new(StatusCode::CONFLICT, "conflict");
+            problem
+                .with("kid", "k")
+                .retry_after(std::time::Duration::from_secs(3))
+        };
+        let routes = Router::new()
+            .route("/echo", get(echo))
+            .route("/fail", get(fail));
+        let app = with_corr_ids(crate::problem::with_fallbacks(routes), &world.env());
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        world.run(async {
+            let response = app
+                .oneshot(request.body(Body::empty()).unwrap())
+                .await
+                .unwrap();
+            let (parts, body) = response.into_parts();
+            let body = read_body(body).await.unwrap();
+            (Response::from_parts(parts, ()), body.to_vec())
+        })
+    }
+
+    #[test]
+    fn a_sound_id_of_the_caller_is_kept_and_any_other_replaced() {
+        let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
+        let long = "x".repeat(65);
+        let zero = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
+        let cases: &[(&[(&str, &str)], Option<&str>)] = &[
+            (&[("x-corr-id", "a.B_9-c")], Some("a.B_9-c")),
+            (&[("traceparent", &traced)], Some(TRACE)),
+            (
+                &[("x-corr-id", "mine"), ("traceparent", &traced)],
+                Some("mine"),
+            ),
+            (
+                &[("x-corr-id", "not sound"), ("traceparent", &traced)],
+                Some(TRACE),
+            ),
+            (&[("x-corr-id", "")], None),
+            (&[("x-corr-id", &long)], None),
+            (&[("traceparent", &zero)], None),
+            (&[("traceparent", &traced.to_uppercase())], None),
+            (&[("traceparent", "00-0af7-b7ad6b7169203331-01")], None),
+            (&[], None),
+        ];
+        for (headers, expected) in cases {
+            let (response, body) = ask("/echo", headers);
+            let echoed = String::from_utf8(body).unwrap();
+            assert_eq!(response.headers()[CORR_ID], echoed, "{headers:?}");
+            match expected {
+                Some(id) => assert_eq!(echoed, *id, "{headers:?}"),
+                None => assert!(
+                    echoed.len() == 32 && is_sound(&echoed),
+                    "{headers:?}: {echoed}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn every_problem_carries_the_id_and_keeps_the_rest() {
+        for (uri, status, code) in [("/fail", 409, "conflict"), ("/none", 404, "not_found")] {
+            let (response, body) = ask(uri, &[("x-corr-id", "c-7")]);
+            let problem: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(
+                (&problem["corr_id"], &problem["code"]),
+                (&"c-7".into(), &code.into())
+            );
+            assert_eq!(response.headers()[CORR_ID], "c-7");
+        }
+        let (response, body) = ask("/fail", &[]);
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (
+                response.headers()["retry-after"].as_bytes(),
+                &problem["kid"]
+            ),
+            (&b"3"[..], &"k".into())
+        );
+    }
+}
