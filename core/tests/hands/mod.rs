@@ -2,6 +2,8 @@
 //!
 //! Always: a timer fires exactly when `advance` passes its instant, in order of time.
 
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
 use std::{
     fmt,
     future::poll_fn,
