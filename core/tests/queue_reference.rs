@@ -6,12 +6,12 @@ mod hands;
 
 use std::{task::Poll, time::Duration};
 
+use hands::{Hands, Polled, world};
 use proptest::prelude::*;
 use ron_core::{
     DropOldest, Env, Queue, Refusal, Refused, RejectNew, RetryOnce, WaitFor, WaitThenDropOldest,
     view::QueueStats,
 };
-use hands::{Hands, Polled, world};
 
 const WAIT: Duration = Duration::from_millis(200);
 

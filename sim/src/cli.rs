@@ -108,7 +108,7 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     let scenario = Scenario::load(root, name)?;
     let seed = args.number("--seed")?.unwrap_or(1);
-    println!("replay   {}", replay_line(&scenario, seed));
+    println!("replay   {}{}", replay_line(&scenario, seed), commit());
     let trace_file = args.value("--trace");
     let watch = Watch {
         echo: true,
@@ -202,6 +202,19 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The commit of the checkout that this runs in, if there is one: a seed means nothing without it.
+fn commit() -> String {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let git = std::process::Command::new("git")
+        .args(["-C", folder, "describe", "--always", "--dirty"])
+        .output();
+    let text = git
+        .ok()
+        .filter(|out| out.status.success())
+        .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    text.map_or_else(String::new, |commit| format!("      (commit {commit})"))
 }
 
 /// How to see this very run again.
