@@ -109,7 +109,7 @@ mod tests {
         std::iter::from_fn(|| subscriber.recv().now_or_never().flatten()).collect()
     }
 
-    // proves: KMS-3.4, KMS-8.4, EDG-8.4, DHT-8.4, RWD-8.4, ADM-3.9
+    // proves: KMS-3.4, KMS-8.4, EDG-8.4, DHT-8.4, RWD-3.5, RWD-8.4, ADM-3.9
     #[test]
     fn a_slow_subscriber_loses_the_oldest_and_every_loss_is_counted() {
         let bus = Bus::new();

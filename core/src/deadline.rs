@@ -140,7 +140,9 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_millis(ms)
     }
 
-    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+    type Pairs = [(HeaderName, &'static str)];
+
+    fn headers(pairs: &Pairs) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in pairs {
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -151,7 +153,7 @@ mod tests {
     // proves: EDG-5.4
     #[test]
     fn headers_shorten_the_grant_smallest_wins_and_malformed_ones_are_counted() {
-        let cases: &[(&[(HeaderName, &str)], u64, u32)] = &[
+        let cases: &[(&Pairs, u64, u32)] = &[
             (&[], 5000, 0),
             (&[(REQUEST_TIMEOUT, "2")], 2000, 0),
             (&[(REQUEST_TIMEOUT, "0.25")], 250, 0),

@@ -46,6 +46,8 @@ pub struct LifecycleModel {
     pub failures: u8,
     /// Requests to shut down; more than one shows that the others change nothing.
     pub shutdowns: u8,
+    /// Tasks stopped alone.
+    pub stops_alone: u8,
     /// Any moment: only differences count.
     pub origin: Instant,
 }
@@ -87,8 +89,9 @@ impl LifecycleModel {
             defect,
             tasks: vec![worker, worker, appender],
             phases: 2,
-            failures: 3,
+            failures: 2,
             shutdowns: 2,
+            stops_alone: 1,
             origin,
         }
     }
@@ -135,8 +138,9 @@ impl LifecycleModel {
     /// A task may be told to stop only when every task of an earlier phase has ended or been aborted.
     fn stop(&self, world: &mut World, task: TaskId) {
         let phase = self.phase_of(task);
-        world.stopped_early |=
+        let waits_for =
             (world.alive.difference(&world.aborting)).any(|other| self.phase_of(*other) < phase);
+        world.stopped_early |= world.stopping && waits_for;
         world.told.insert(task);
         if self.defect == Defect::StopsAllPhasesAtOnce {
             let untold: Vec<_> = world.alive.difference(&world.told).copied().collect();
@@ -171,10 +175,10 @@ impl LifecycleModel {
                 let incarnation = 1;
                 actions.push(Action::Start { task, incarnation });
             }
-            (Defect::DoesNotWaitForAborted, Timer::Phase(_)) => {
-                if world.machine.stage() == Stage::Aborting {
-                    actions.push(Action::Stopped(world.machine.exit()));
-                }
+            (Defect::DoesNotWaitForAborted, Timer::Phase(_))
+                if world.machine.stage() == Stage::Aborting =>
+            {
+                actions.push(Action::Stopped(world.machine.exit()));
             }
             (Defect::AbortsUncounted, Timer::Phase(_)) => {
                 let others = world.alive.difference(&world.aborting).copied();
@@ -199,6 +203,7 @@ pub struct World {
     pub aborts: u64,
     pub failures: u8,
     pub shutdowns: u8,
+    pub stops_alone: u8,
     pub phases_entered: u8,
     pub stops: u8,
     /// The process has been asked to stop, or gave up.
@@ -217,6 +222,8 @@ impl World {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Shutdown,
+    /// A task is stopped alone.
+    StopAlone(TaskId),
     /// A task fails: at the first moment or, if `later`, when its earlier failures no longer count.
     Panic {
         task: TaskId,
@@ -244,6 +251,7 @@ impl Model for LifecycleModel {
             aborts: 0,
             failures: 0,
             shutdowns: 0,
+            stops_alone: 0,
             phases_entered: 0,
             stops: 0,
             stopping: false,
@@ -264,6 +272,9 @@ impl Model for LifecycleModel {
             steps.push(Step::Shutdown);
         }
         for task in world.alive.difference(&world.aborting) {
+            if world.stops_alone < self.stops_alone {
+                steps.push(Step::StopAlone(*task));
+            }
             if world.failures < self.failures {
                 for later in [false, true] {
                     steps.push(Step::Panic { task: *task, later });
@@ -284,6 +295,11 @@ impl Model for LifecycleModel {
             Step::Shutdown => {
                 next.shutdowns += 1;
                 let actions = next.machine.handle_shutdown(self.origin);
+                self.obey(&mut next, actions);
+            }
+            Step::StopAlone(task) => {
+                next.stops_alone += 1;
+                let actions = next.machine.handle_stop(task, self.origin);
                 self.obey(&mut next, actions);
             }
             Step::Panic { task, later } => {
