@@ -1,9 +1,12 @@
 //! The seam and the kernel: what every service stands on.
+pub mod admission;
+pub mod auth;
 pub mod config;
 pub mod corr;
 pub mod deadline;
 pub mod env;
 pub mod lock;
+pub mod ops;
 pub mod problem;
 pub mod readiness;
 pub mod seam;
