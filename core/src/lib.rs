@@ -1,4 +1,6 @@
 //! The seam and the kernel: what every service stands on.
+pub mod admission;
+pub mod auth;
 pub mod backoff;
 pub mod bus;
 pub mod config;
@@ -11,6 +13,7 @@ pub mod lifecycle;
 pub mod lock;
 #[cfg(feature = "models")]
 pub mod models;
+pub mod ops;
 pub mod problem;
 pub mod queue;
 pub mod readiness;

@@ -1,0 +1,306 @@
+//! What a request passes before any work is done for it, cheapest refusal first.
+//!
+//! The order is fixed: draining → deadline → rate → in flight → auth → body cap → decompression. A refused
+//! request costs nothing behind the stage that refused it, and is told when to come back. The stages that
+//! decide are pure types of their own; here they are only asked in turn.
+
+mod body;
+mod in_flight;
+mod inflate;
+mod rate;
+mod settings;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{MatchedPath, Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+pub use body::GuardedBody;
+pub use in_flight::{InFlight, Permit};
+pub use inflate::{InflateLimits, Inflater};
+pub use rate::TokenBucket;
+pub use settings::AdmissionConfig;
+
+use crate::{
+    Env,
+    auth::Gate,
+    deadline::Deadline,
+    lock::{LEAF, LockDecl, RankedMutex},
+    problem::{BodyFault, Problem},
+    serve::Peer,
+    telemetry::{Kernel, Telemetry},
+};
+
+/// What the layer needs to know. `Arc<Admission>` is shared by all requests.
+pub struct Admission {
+    env: Env,
+    kernel: Kernel,
+    limits: Limits,
+    rate: Option<RankedMutex<TokenBucket>>,
+    in_flight: InFlight,
+    draining: Arc<dyn Fn() -> bool + Send + Sync>,
+    auth: Option<Arc<Gate>>,
+    on_reject: OnReject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The deadline of a request that names none; headers can only shorten it.
+    pub timeout: Duration,
+    pub max_in_flight: usize,
+    /// Requests per second; bursts of as many are let through. `None` for no limit.
+    pub rate_per_s: Option<u32>,
+    pub body_cap: u64,
+    /// The whole body must arrive within this.
+    pub body_timeout: Duration,
+    pub inflate: InflateLimits,
+}
+
+/// Why a request was refused: the `reason` of a service's own reject counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reject {
+    Draining,
+    Timeout,
+    RateLimit,
+    Busy,
+    Auth,
+    BodyCap,
+    DecompressCap,
+    Encoding,
+    BodyCorrupt,
+}
+
+impl Reject {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Reject::Draining => "draining",
+            Reject::Timeout => "timeout",
+            Reject::RateLimit => "rate_limit",
+            Reject::Busy => "busy",
+            Reject::Auth => "auth",
+            Reject::BodyCap => "body_cap",
+            Reject::DecompressCap => "decompress_cap",
+            Reject::Encoding => "encoding",
+            Reject::BodyCorrupt => "body_corrupt",
+        }
+    }
+}
+
+type OnReject = Arc<dyn Fn(Reject) + Send + Sync>;
+
+/// How long a client is asked to stay away when only time will tell.
+const COME_BACK_AFTER: Duration = Duration::from_secs(1);
+
+const RATE: LockDecl = LockDecl {
+    name: "admission_rate",
+    rank: LEAF,
+    guards: "the token bucket of the request rate",
+};
+
+impl Admission {
+    pub fn new(env: &Env, telemetry: &Telemetry, limits: Limits) -> Self {
+        let bucket = |rps| RankedMutex::new(RATE, TokenBucket::new(rps, rps, env.now()));
+        Admission {
+            env: env.clone(),
+            kernel: telemetry.kernel().clone(),
+            limits,
+            rate: limits.rate_per_s.map(bucket),
+            in_flight: InFlight::new(limits.max_in_flight),
+            draining: Arc::new(|| false),
+            auth: None,
+            on_reject: Arc::new(|_| {}),
+        }
+    }
+
+    /// Asked at every request; while true, all are refused.
+    pub fn draining(mut self, asked: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.draining = Arc::new(asked);
+        self
+    }
+
+    /// Handlers then find an [`Identity`](crate::auth::Identity) in the extensions.
+    pub fn auth(mut self, gate: Arc<Gate>) -> Self {
+        self.auth = Some(gate);
+        self
+    }
+
+    /// Told of every refusal, once.
+    pub fn on_reject(mut self, told: impl Fn(Reject) + Send + Sync + 'static) -> Self {
+        self.on_reject = Arc::new(told);
+        self
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.now()
+    }
+
+    /// Puts the layer around the routes added so far. Health and metrics stay outside of it.
+    pub fn guard(self: &Arc<Self>, router: Router) -> Router {
+        router.layer(from_fn_with_state(self.clone(), admit))
+    }
+
+    fn refuse(&self, reject: Reject, problem: Problem) -> Problem {
+        (self.on_reject)(reject);
+        problem
+    }
+
+    // ------------------------------------------------------------------------ stages, in order
+
+    fn check_draining(&self) -> Result<(), Problem> {
+        if !(self.draining)() {
+            return Ok(());
+        }
+        self.kernel.not_ready.with(&["draining"]).inc();
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining")
+            .detail("the service is shutting down")
+            .retry_after(COME_BACK_AFTER);
+        Err(self.refuse(Reject::Draining, problem))
+    }
+
+    fn check_deadline(&self, headers: &HeaderMap) -> Result<Deadline, Problem> {
+        let now = self.env.now();
+        let granted = Deadline::after(now, self.limits.timeout);
+        let (deadline, malformed) = Deadline::from_headers(headers, now, self.env.wall(), granted);
+        self.kernel
+            .deadline_header_malformed
+            .inc_by(malformed.into());
+        if deadline.instant() <= now {
+            return Err(self.deadline_exceeded());
+        }
+        Ok(deadline)
+    }
+
+    fn deadline_exceeded(&self) -> Problem {
+        self.kernel.io_timeouts.with(&["request"]).inc();
+        let problem = Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded")
+            .detail("no answer was ready before the deadline");
+        self.refuse(Reject::Timeout, problem)
+    }
+
+    fn check_rate(&self) -> Result<(), Problem> {
+        let Some(rate) = &self.rate else {
+            return Ok(());
+        };
+        let taken = rate.lock().try_take(self.env.now());
+        taken.map_err(|wait| {
+            self.kernel.quota_reject.with(&["rate"]).inc();
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited")
+                .detail("too many requests per second")
+                .retry_after(wait);
+            self.refuse(Reject::RateLimit, problem)
+        })
+    }
+
+    fn enter(&self, endpoint: &str) -> Result<Permit, Problem> {
+        self.in_flight.try_enter().ok_or_else(|| {
+            self.kernel.quota_reject.with(&["in_flight"]).inc();
+            self.kernel.busy_rejections.with(&[endpoint, ""]).inc();
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy")
+                .detail("too many requests are being served")
+                .retry_after(COME_BACK_AFTER);
+            self.refuse(Reject::Busy, problem)
+        })
+    }
+
+    fn identify(&self, request: &mut Request) -> Result<(), Problem> {
+        let Some(gate) = &self.auth else {
+            return Ok(());
+        };
+        let peer = request
+            .extensions()
+            .get::<Peer>()
+            .map(|peer| peer.addr.ip());
+        match gate.check(request.headers(), peer, self.env.wall()) {
+            Ok(identity) => {
+                request.extensions_mut().insert(identity);
+                Ok(())
+            }
+            Err(error) => Err(self.refuse(Reject::Auth, error.problem())),
+        }
+    }
+
+    fn guard_body(&self, request: Request) -> Result<Request, Problem> {
+        let fault = |fault: BodyFault| self.refuse(body::reject_of(fault), fault.problem());
+        let headers = request.headers();
+        let length = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok());
+        let length: Option<u64> = length.and_then(|v| v.parse().ok());
+        let cap = self.limits.body_cap;
+        if length.is_some_and(|length| length > cap) {
+            return Err(fault(BodyFault::TooLarge { cap }));
+        }
+        let inflater = match is_gzip(headers) {
+            Ok(gzip) => gzip.then(|| Inflater::new(self.limits.inflate)),
+            Err(problem) => return Err(self.refuse(Reject::Encoding, problem)),
+        };
+        let (mut parts, body) = request.into_parts();
+        if inflater.is_some() {
+            // They describe the body on the wire, which the handler does not see.
+            parts.headers.remove(header::CONTENT_ENCODING);
+            parts.headers.remove(header::CONTENT_LENGTH);
+        }
+        let (kernel, told) = (self.kernel.clone(), self.on_reject.clone());
+        let on_fault = move |fault| {
+            if matches!(fault, BodyFault::Timeout { .. }) {
+                kernel.io_timeouts.with(&["read"]).inc();
+            }
+            if fault != BodyFault::Lost {
+                told(body::reject_of(fault));
+            }
+        };
+        let limit = self.limits.body_timeout;
+        let guarded = GuardedBody::new(body, cap, inflater, limit, self.env.sleep(limit), on_fault);
+        Ok(Request::from_parts(parts, Body::new(guarded)))
+    }
+}
+
+async fn admit(State(admission): State<Arc<Admission>>, request: Request, next: Next) -> Response {
+    match pass(&admission, request, next).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn pass(a: &Admission, mut request: Request, next: Next) -> Result<Response, Problem> {
+    a.check_draining()?;
+    let deadline = a.check_deadline(request.headers())?;
+    a.check_rate()?;
+    let endpoint = request.extensions().get::<MatchedPath>();
+    let permit = a.enter(endpoint.map_or("other", MatchedPath::as_str))?;
+    a.identify(&mut request)?;
+    let mut request = a.guard_body(request)?;
+    request.extensions_mut().insert(deadline);
+    let response = a
+        .env
+        .timeout_at(deadline.instant(), next.run(request))
+        .await;
+    let response = response.map_err(|_| a.deadline_exceeded())?;
+    // A response is in flight until its body has been sent, or given up.
+    Ok(response.map(|body| Body::new(in_flight::HeldBody::new(body, permit))))
+}
+
+fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let coding = codings
+        .next()
+        .map(|v| v.to_str().unwrap_or("?").trim().to_ascii_lowercase());
+    match (coding.as_deref(), codings.next()) {
+        (None | Some("" | "identity"), None) => Ok(false),
+        (Some("gzip" | "x-gzip"), None) => Ok(true),
+        _ => Err(
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding")
+                .detail("the body may be encoded as gzip, or not at all")
+                .header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip")),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
