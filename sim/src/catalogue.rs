@@ -46,9 +46,15 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
                 .join(", ");
             invalid("node.service", &node.service, &allowed)
         })?;
-        service.check_config(&node.config).map_err(|why| Invalid {
-            word: named_word(&why),
-            text: format!("node.config: {why}"),
+        service.check_config(&node.config).map_err(|errors| {
+            let first = &errors.0[0];
+            Invalid {
+                word: first.key.clone(),
+                text: format!(
+                    "node.config: {} = {}: {}",
+                    first.key, first.value, first.reason
+                ),
+            }
         })?;
     }
     for name in &nodes {
@@ -174,13 +180,4 @@ fn invalid(key: &str, value: &str, allowed: &str) -> Invalid {
         word: value.to_owned(),
         text,
     }
-}
-
-/// The first word that a message quotes, or begins with: where to look in the file.
-fn named_word(message: &str) -> String {
-    let quoted = message.split('`').nth(1);
-    quoted
-        .or_else(|| message.split(' ').next())
-        .unwrap_or_default()
-        .to_owned()
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use ron_core::seam::BoxFuture;
+use ron_core::{config::ConfigErrors, seam::BoxFuture};
 
 use crate::{
     pool::{self, PoolService},
@@ -22,7 +22,7 @@ impl SimService for Flaky {
         pool::PORT
     }
 
-    fn check_config(&self, config: &toml::Table) -> Result<(), String> {
+    fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
         PoolService.check_config(config)
     }
 

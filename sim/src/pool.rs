@@ -22,18 +22,20 @@ use std::{
 use ron_core::{
     backoff::Backoff,
     bus::Bus,
+    config::ConfigErrors,
     lifecycle::Restart,
     queue::{Queue, RejectNew},
     readiness::Readiness,
     seam::BoxFuture,
     serve::ServeOptions,
     supervisor::{Supervisor, TaskSpec},
+    telemetry::Telemetry,
     view::{QueueStats, QueueView},
 };
 
 use self::{config::PoolConfig, store::Store, worker::Job};
 use crate::{
-    service::{ProcessContext, SimService},
+    service::{ProcessContext, SimService, read_config},
     trace::StopReport,
 };
 
@@ -52,8 +54,8 @@ impl SimService for PoolService {
         PORT
     }
 
-    fn check_config(&self, config: &toml::Table) -> Result<(), String> {
-        PoolConfig::from_table(config).map(|_| ())
+    fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
+        read_config::<PoolConfig>(config).map(|_| ())
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
@@ -81,7 +83,7 @@ impl App {
 
 async fn run(process: ProcessContext) -> StopReport {
     let env = process.env.clone();
-    let config = PoolConfig::from_table(&process.config).expect("checked before the start");
+    let config: PoolConfig = read_config(&process.config).expect("checked before the start");
     let bus = Bus::new();
     let readiness = Readiness::new(env.clone(), bus.clone());
     let cap = config.queue_cap + usize::from(process.planted("cap_off_by_one"));
@@ -103,8 +105,13 @@ async fn run(process: ProcessContext) -> StopReport {
         plant: process.plant.clone(),
     });
 
-    let mut supervisor = Supervisor::new(env.clone(), bus, readiness);
-    let allowed = wire(&mut supervisor, &app);
+    let mut supervisor = Supervisor::new(env.clone(), bus.clone(), readiness);
+    let telemetry = Telemetry::new(NAME, "");
+    telemetry.watch_env(&env);
+    telemetry.watch_queue(Arc::new(app.queue.clone()));
+    telemetry.watch_tasks(Arc::new(supervisor.view()));
+    telemetry.watch_bus("events", move || bus.lagged());
+    let allowed = wire(&mut supervisor, &app, &telemetry);
     process.inspector.show_supervisor(supervisor.view());
     if process.planted("leak_task") {
         drop(env.spawn("leaked", std::future::pending::<()>()));
@@ -123,7 +130,7 @@ async fn run(process: ProcessContext) -> StopReport {
 }
 
 /// Tasks and drain phases; returns how long a drain may take in all.
-fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
+fn wire(supervisor: &mut Supervisor, app: &Arc<App>, telemetry: &Telemetry) -> Duration {
     let config = &app.config;
     let drain = Duration::from_millis(config.drain_deadline_ms);
     let honest = if app.planted("ignore_drain_deadline") {
@@ -168,18 +175,18 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
             worker::tick(shared.clone(), context.stop)
         });
     }
-    if let Some(late_ms) = config.late_ms {
-        let shared = app.clone();
+    if config.late_ms > 0 {
+        let (shared, late) = (app.clone(), Duration::from_millis(config.late_ms));
         supervisor.task(TaskSpec::new("late", "late", work), move |context| {
-            worker::subscribe_late(shared.clone(), Duration::from_millis(late_ms), context.stop)
+            worker::subscribe_late(shared.clone(), late, context.stop)
         });
     }
-    let shared = app.clone();
+    let (shared, telemetry) = (app.clone(), telemetry.clone());
     let close_grace = closing - Duration::from_millis(100);
     supervisor.task(
         TaskSpec::new("listener", "listener", listening),
         move |context| {
-            let app = shared.clone();
+            let (app, telemetry) = (shared.clone(), telemetry.clone());
             async move {
                 let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
                 let listener = app.env.listen(addr).await.expect("the port is free");
@@ -187,7 +194,7 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>) -> Duration {
                     close_grace,
                     ..ServeOptions::default()
                 };
-                let router = api::router(app.clone());
+                let router = api::router(app.clone(), &telemetry);
                 app.env
                     .clone()
                     .serve(listener, router, options, context.stop)

@@ -3,7 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use ron_core::{
-    Env, seam::BoxFuture, shutdown::Shutdown, supervisor::SupervisorView, view::QueueView,
+    Env,
+    config::{ConfigErrors, Settings, Sources},
+    seam::BoxFuture,
+    shutdown::Shutdown,
+    supervisor::SupervisorView,
+    view::QueueView,
 };
 
 use crate::{disk::SimDisk, trace::StopReport};
@@ -16,7 +21,7 @@ pub trait SimService: Send + Sync {
     fn port(&self) -> u16;
 
     /// Refuses a config that cannot be used; called before anything runs.
-    fn check_config(&self, config: &toml::Table) -> Result<(), String>;
+    fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors>;
 
     /// Puts on the disk what a first start would need too long to make.
     fn prepare(&self, disk: &SimDisk) {
@@ -25,6 +30,19 @@ pub trait SimService: Send + Sync {
 
     /// Runs one process until it has stopped.
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport>;
+}
+
+/// A node's `config` table read as a service's settings, with the service's own checks.
+pub fn read_config<T: Settings>(table: &toml::Table) -> Result<T, ConfigErrors> {
+    let cli = table
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let sources = Sources {
+        cli,
+        ..Sources::default()
+    };
+    sources.load("", |_| Vec::new()).map(|loaded| loaded.config)
 }
 
 /// What one process is given.

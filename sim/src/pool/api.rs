@@ -6,45 +6,83 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
-    extract::{Path, State},
+    Router,
+    extract::State,
     http::StatusCode,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{get, put},
+    routing::put,
 };
-use ron_core::problem::Problem;
+use ron_core::{
+    admission::{Admission, AdmissionConfig, Limits, Reject},
+    corr::with_corr_ids,
+    ops::{self, Ops},
+    problem::{ApiPath, Problem, with_fallbacks},
+    telemetry::Telemetry,
+};
 
 use super::{
     App,
     worker::{Done, Job},
 };
 
-pub fn router(app: Arc<App>) -> Router {
-    Router::new()
+pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
+    let limits = Limits {
+        timeout: Duration::from_millis(app.config.request_deadline_ms),
+        rate_per_s: None,
+        ..AdmissionConfig::default().limits()
+    };
+    let draining = {
+        let app = app.clone();
+        move || app.draining.load(Ordering::Relaxed)
+    };
+    let told = app.env.clone();
+    let admission = Admission::new(&app.env, telemetry, limits)
+        .draining(draining.clone())
+        .on_reject(move |reject| {
+            if reject == Reject::Draining {
+                told.probe("pool.draining_503", 0, format_args!(""));
+            }
+        });
+    let readiness = app.readiness.clone();
+    let ops = Ops::new(
+        &app.env,
+        telemetry,
+        env!("CARGO_PKG_VERSION"),
+        move || readiness.status(),
+        draining,
+        None,
+    );
+    let items = Router::new()
         .route("/items/{key}", put(store))
-        .route("/readyz", get(ready))
-        .with_state(app)
-}
-
-async fn ready(State(app): State<Arc<App>>) -> Response {
-    let status = app.readiness.status();
-    if status.ready {
-        return Json(status).into_response();
-    }
+        .with_state(app.clone());
+    let mut ops = ops::router(ops);
     if app.planted("mute_readyz") {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        ops = ops.layer(middleware::from_fn(mute));
     }
-    (StatusCode::SERVICE_UNAVAILABLE, Json(status)).into_response()
+    with_corr_ids(
+        with_fallbacks(Arc::new(admission).guard(items).merge(ops)),
+        &app.env,
+    )
 }
 
-async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'static str, Problem> {
+/// Planted: a refusal that does not say why.
+async fn mute(request: axum::extract::Request, next: Next) -> Response {
+    let answer = next.run(request).await;
+    if answer.status().is_success() {
+        answer
+    } else {
+        answer.status().into_response()
+    }
+}
+
+async fn store(
+    State(app): State<Arc<App>>,
+    ApiPath(key): ApiPath<u64>,
+) -> Result<&'static str, Problem> {
     let unavailable = |code| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code).retry_after(Duration::from_secs(1))
     };
-    if app.draining.load(Ordering::Relaxed) {
-        app.env.probe("pool.draining_503", key, format_args!(""));
-        return Err(unavailable("draining"));
-    }
     if app.planted("never_recovers") && app.incarnation > 1 {
         return Err(unavailable("broken"));
     }
@@ -56,14 +94,10 @@ async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'st
         );
     }
     app.env.probe("job.accepted", key, format_args!(""));
-    let limit = Duration::from_millis(app.config.request_deadline_ms);
-    match app.env.timeout(limit, answer).await {
-        Ok(Ok(Done::Stored)) => Ok("stored"),
-        Ok(Ok(Done::Failed)) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "storage")),
-        Ok(Err(_)) => Err(unavailable("worker_lost")),
-        Err(_) => Err(Problem::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            "deadline_exceeded",
-        )),
+    // The deadline is admission's: when it passes, this future goes and the job is finished all the same.
+    match answer.await {
+        Ok(Done::Stored) => Ok("stored"),
+        Ok(Done::Failed) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "storage")),
+        Err(_) => Err(unavailable("worker_lost")),
     }
 }
