@@ -90,7 +90,7 @@ fn a_scenario_with_a_typo_names_the_file_the_line_and_what_is_allowed() {
             "workerz = 2",
             &["bad.toml:6:", "workerz", "workers"],
         ),
-        ("workers = 2", "workers = 0", &["bad.toml:6:", "1 to 64"]),
+        ("workers = 2", "workers = 0", &["bad.toml:6:", "1..=64"]),
         (
             "pool.put",
             "pool.putt",
