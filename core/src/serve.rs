@@ -305,3 +305,36 @@ fn concerns_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::Interrupted
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any instant will do: the decisions under test only compare.
+    #[allow(clippy::disallowed_methods)]
+    pub(super) fn some_instant() -> std::time::Instant {
+        std::time::Instant::now()
+    }
+
+    #[test]
+    fn a_body_timeout_is_found_beneath_other_errors() {
+        let plain = axum::Error::new(io::Error::other("broken"));
+        assert!(!BodyReadTimeout::caused(&plain));
+        let wrapped = axum::Error::new(axum::Error::new(BodyReadTimeout));
+        assert!(BodyReadTimeout::caused(&wrapped));
+        assert!(BodyReadTimeout::caused(&BodyReadTimeout));
+    }
+
+    #[test]
+    fn only_errors_of_a_single_connection_are_passed_over() {
+        use io::ErrorKind::{ConnectionAborted, Other, OutOfMemory, PermissionDenied};
+        for (kind, expected) in [
+            (ConnectionAborted, true),
+            (Other, false),
+            (OutOfMemory, false),
+            (PermissionDenied, false),
+        ] {
+            assert_eq!(concerns_one_connection(&kind.into()), expected, "{kind:?}");
+        }
+    }
+}

@@ -103,3 +103,134 @@ impl Watch {
             .min_by_key(|(at, _)| *at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        header_read: Duration::from_secs(5),
+        write: Duration::from_secs(7),
+        idle: Duration::from_secs(60),
+    };
+
+    /// What is seen at which second, and which limit must then be due, when.
+    fn check(steps: &[(u64, Seen, Option<(u64, Phase)>)]) {
+        let start = crate::serve::tests::some_instant();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut watch = Watch::new(LIMITS, start);
+        for (step, (second, seen, expected)) in steps.iter().enumerate() {
+            let due = watch.observe(at(*second), *seen);
+            assert_eq!(due, expected.map(|(s, p)| (at(s), p)), "step {step}");
+        }
+    }
+
+    fn idle(finished: u64) -> Seen {
+        Seen {
+            finished,
+            ..Seen::default()
+        }
+    }
+
+    fn head(finished: u64) -> Seen {
+        Seen {
+            head_open: true,
+            ..idle(finished)
+        }
+    }
+
+    fn busy(finished: u64) -> Seen {
+        Seen {
+            in_flight: 1,
+            ..idle(finished)
+        }
+    }
+
+    fn blocked(in_flight: usize, writes: u64) -> Seen {
+        Seen {
+            in_flight,
+            write_blocked: true,
+            writes,
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn a_head_is_due_from_its_first_sight_however_often_it_is_looked_at() {
+        check(&[
+            (0, head(0), Some((5, Phase::HeaderRead))),
+            (2, head(0), Some((5, Phase::HeaderRead))),
+            (4, head(0), Some((5, Phase::HeaderRead))),
+        ]);
+    }
+
+    #[test]
+    fn each_head_has_its_own_time() {
+        check(&[
+            (0, head(0), Some((5, Phase::HeaderRead))),
+            (3, busy(0), None),
+            (10, head(1), Some((15, Phase::HeaderRead))),
+            (12, idle(2), Some((72, Phase::Idle))),
+            (20, head(2), Some((25, Phase::HeaderRead))),
+        ]);
+    }
+
+    #[test]
+    fn a_request_in_hand_has_no_limit_of_its_own() {
+        check(&[(0, busy(0), None), (1000, busy(0), None)]);
+    }
+
+    #[test]
+    fn idle_time_is_counted_from_the_last_request() {
+        check(&[
+            (1, idle(0), Some((60, Phase::Idle))),
+            (10, busy(0), None),
+            (50, idle(1), Some((110, Phase::Idle))),
+            (70, idle(1), Some((110, Phase::Idle))),
+            // Answered within one poll: seen only by its count.
+            (80, idle(2), Some((140, Phase::Idle))),
+        ]);
+    }
+
+    #[test]
+    fn a_blocked_write_is_due_from_its_last_progress() {
+        check(&[
+            (0, busy(0), None),
+            (1, blocked(1, 3), Some((8, Phase::Write))),
+            (4, blocked(1, 3), Some((8, Phase::Write))),
+            (6, blocked(1, 4), Some((13, Phase::Write))),
+            (7, busy(0), None),
+            (9, blocked(1, 4), Some((16, Phase::Write))),
+        ]);
+    }
+
+    #[test]
+    fn the_tail_of_an_answer_that_is_still_being_taken_is_not_idle() {
+        check(&[
+            (0, busy(0), None),
+            (1, blocked(0, 1), Some((8, Phase::Write))),
+            (7, blocked(0, 2), Some((14, Phase::Write))),
+            (13, blocked(0, 3), Some((20, Phase::Write))),
+            (19, idle(0), Some((79, Phase::Idle))),
+        ]);
+    }
+
+    #[test]
+    fn the_slowest_reader_counts_against_the_write_limit() {
+        let start = crate::serve::tests::some_instant();
+        let mut watch = Watch::new(LIMITS, start);
+        let untaken = |second| Seen {
+            untaken_since: Some(start + Duration::from_secs(second)),
+            ..blocked(1, 1)
+        };
+        let due = |second| Some((start + Duration::from_secs(second), Phase::Write));
+        assert_eq!(
+            watch.observe(start + Duration::from_secs(4), untaken(2)),
+            due(9)
+        );
+        assert_eq!(
+            watch.observe(start + Duration::from_secs(8), untaken(6)),
+            due(11)
+        );
+    }
+}
