@@ -466,7 +466,8 @@ fn export_views(m: &mut Maker<'_>, views: &Arc<RankedMutex<Views>>, kernel: &Ker
             });
         sum(own.chain(queues))
     });
-    let per_kind: [(&str, &str, &'static str, fn(&TaskCounts) -> u64); 4] = [
+    type Count = fn(&TaskCounts) -> u64;
+    let per_kind: [(&str, &str, &str, Count); 4] = [
         ("tasks_spawned_total", "Tasks started", "kind", |c| {
             c.spawned
         }),
