@@ -106,6 +106,8 @@ mod tests {
     use super::*;
     use crate::{problem::read_body, test_env::World};
 
+    type Sent<'a> = &'a [(&'a str, &'a str)];
+
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     fn ask(uri: &str, headers: &[(&str, &str)]) -> (Response<()>, Vec<u8>) {
@@ -141,7 +143,7 @@ mod tests {
         let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
         let long = "x".repeat(65);
         let zero = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
-        let cases: &[(&[(&str, &str)], Option<&str>)] = &[
+        let cases: &[(Sent<'_>, Option<&str>)] = &[
             (&[("x-corr-id", "a.B_9-c")], Some("a.B_9-c")),
             (&[("traceparent", &traced)], Some(TRACE)),
             (

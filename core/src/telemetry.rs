@@ -4,17 +4,20 @@
 //! count for themselves; views of them are read when `/metrics` is asked for. A label never has more
 //! values than its metric declared: the rest are counted under `other`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::Ordering},
-};
+mod labelled;
+mod make;
+mod views;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
-    core::{Collector, Desc},
-    proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
+    Registry, TextEncoder, proto::MetricType,
 };
+
+pub use labelled::{Counters, Family, Gauges, Histograms, Labelled};
+use make::{Maker, must};
+use views::{BUSY, VIEWS, Views, export_views, queue_stats, task_counts};
 
 use crate::{
     Env,
@@ -67,16 +70,6 @@ pub enum Refusals {
     /// As `queue_dropped_total`: the item was the service's own, and is gone.
     Dropped,
 }
-
-#[derive(Default)]
-struct Views {
-    queues: Vec<(Arc<dyn QueueView>, Refusals)>,
-    tasks: Vec<Arc<dyn TaskView>>,
-    buses: Vec<(&'static str, Read)>,
-    envs: Vec<Env>,
-}
-
-type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 impl Telemetry {
     /// `prefix` is put before every name: `svc_admin_` for svc-admin, empty for the others.
@@ -267,90 +260,6 @@ impl Telemetry {
     }
 }
 
-// --------------------------------------------------------------------------------------- labelled
-
-pub type Counters = Labelled<IntCounterVec>;
-pub type Gauges = Labelled<IntGaugeVec>;
-pub type Histograms = Labelled<HistogramVec>;
-
-/// A metric with labels, and a bound on how many series it may have. Ask [`with`](Self::with) once and
-/// keep the handle: counting is then one atomic add.
-#[derive(Clone)]
-pub struct Labelled<V> {
-    vec: V,
-    width: usize,
-    max_series: usize,
-    seen: Arc<RankedMutex<BTreeSet<Vec<String>>>>,
-}
-
-/// The three labelled kinds, which share no trait of their own.
-pub trait Family {
-    type Handle;
-    fn handle(&self, values: &[&str]) -> Self::Handle;
-    fn forget(&self, values: &[&str]);
-}
-
-macro_rules! families {
-    ($($vec:ty => $handle:ty),+) => {$(
-        impl Family for $vec {
-            type Handle = $handle;
-            fn handle(&self, values: &[&str]) -> $handle {
-                self.with_label_values(values)
-            }
-            fn forget(&self, values: &[&str]) {
-                // Nothing to remove is what was wanted.
-                let _ = self.remove_label_values(values);
-            }
-        }
-    )+};
-}
-
-families!(IntCounterVec => IntCounter, IntGaugeVec => IntGauge, HistogramVec => Histogram);
-
-impl<V: Family> Labelled<V> {
-    fn new(vec: V, width: usize, max_series: usize) -> Self {
-        Labelled {
-            vec,
-            width,
-            max_series,
-            seen: Arc::new(RankedMutex::new(SERIES, BTreeSet::new())),
-        }
-    }
-
-    /// The series with these label values, in declared order.
-    ///
-    /// # Panics
-    /// If the number of values is not that of the declared labels.
-    pub fn with(&self, values: &[&str]) -> V::Handle {
-        assert_eq!(values.len(), self.width, "one value per declared label");
-        if self.admit(values) {
-            self.vec.handle(values)
-        } else {
-            self.vec.handle(&vec!["other"; self.width])
-        }
-    }
-
-    /// Ends a series and makes room for another: for labels that move on, such as epochs.
-    pub fn forget(&self, values: &[&str]) {
-        let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
-        if self.seen.lock().remove(&owned) {
-            self.vec.forget(values);
-        }
-    }
-
-    fn admit(&self, values: &[&str]) -> bool {
-        let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let mut seen = self.seen.lock();
-        if seen.len() < self.max_series {
-            seen.insert(owned);
-            return true;
-        }
-        seen.contains(&owned)
-    }
-}
-
-// ---------------------------------------------------------------------------------------- kernel
-
 impl Kernel {
     fn new(m: &mut Maker<'_>) -> Kernel {
         let busy = Opts::new(BUSY.0, BUSY.1);
@@ -408,278 +317,11 @@ impl Kernel {
     }
 }
 
-const BUSY: (&str, &str) = (
-    "busy_rejections_total",
-    "Requests or jobs refused because a queue or limit was full",
-);
-
-fn export_views(m: &mut Maker<'_>, views: &Arc<RankedMutex<Views>>, kernel: &Kernel) {
-    use MetricType::{COUNTER, GAUGE};
-    let v = views.clone();
-    m.pull(
-        "queue_depth",
-        "Items waiting in a queue",
-        GAUGE,
-        &["queue"],
-        move || {
-            let depth = |(s, _): (QueueStats, Refusals)| (vec![s.name.to_owned()], s.depth as f64);
-            sum(queue_stats(&v).into_iter().map(depth))
-        },
-    );
-    let v = views.clone();
-    let help = "Items that a queue lost by policy";
-    m.pull(
-        "queue_dropped_total",
-        help,
-        COUNTER,
-        &["queue"],
-        move || {
-            sum(queue_stats(&v).into_iter().map(|(s, refusals)| {
-                let refused = if refusals == Refusals::Dropped {
-                    s.refused
-                } else {
-                    0
-                };
-                (vec![s.name.to_owned()], (s.dropped + refused) as f64)
-            }))
-        },
-    );
-    let (v, own) = (views.clone(), kernel.busy_rejections.clone());
-    m.pull(BUSY.0, BUSY.1, COUNTER, &["endpoint", "queue"], move || {
-        let own = own
-            .vec
-            .collect()
-            .into_iter()
-            .flat_map(|f| f.get_metric().to_vec());
-        let own = own.map(|m| {
-            let values = m.get_label().iter().map(|l| l.value().to_owned());
-            (values.collect(), m.get_counter().get_value())
-        });
-        let queues = queue_stats(&v)
-            .into_iter()
-            .filter_map(|(s, refusals)| match refusals {
-                Refusals::Busy { endpoint } => Some((
-                    vec![endpoint.to_owned(), s.name.to_owned()],
-                    s.refused as f64,
-                )),
-                Refusals::Dropped => None,
-            });
-        sum(own.chain(queues))
-    });
-    let per_kind: [(&str, &str, &'static str, fn(&TaskCounts) -> u64); 4] = [
-        ("tasks_spawned_total", "Tasks started", "kind", |c| {
-            c.spawned
-        }),
-        (
-            "tasks_aborted_total",
-            "Tasks stopped by force after the drain deadline",
-            "kind",
-            |c| c.aborted,
-        ),
-        (
-            "tasks_canceled_total",
-            "Tasks that ended because they were asked to",
-            "kind",
-            |c| c.canceled,
-        ),
-        (
-            "service_restarts_total",
-            "Restarts of a task after it failed",
-            "task",
-            |c| c.restarted,
-        ),
-    ];
-    for (name, help, label, count) in per_kind {
-        let v = views.clone();
-        m.pull(name, help, COUNTER, &[label], move || {
-            let tasks = task_counts(&v).into_iter();
-            tasks
-                .map(|(kind, c)| (vec![kind.to_owned()], count(&c) as f64))
-                .collect()
-        });
-    }
-    let v = views.clone();
-    let help = "Offloaded calls whose caller went away first";
-    m.pull("offload_abandoned_total", help, COUNTER, &[], move || {
-        let envs = v.lock().envs.clone();
-        let count = |env: &Env| env.stats().offload_abandoned.load(Ordering::Relaxed);
-        vec![(vec![], envs.iter().map(count).sum::<u64>() as f64)]
-    });
-    let v = views.clone();
-    let help = "Events that slow subscribers of a bus missed";
-    m.pull("bus_lagged_total", help, COUNTER, &["bus"], move || {
-        let buses = v.lock().buses.clone();
-        sum(buses
-            .into_iter()
-            .map(|(bus, lagged)| (vec![bus.to_owned()], lagged() as f64)))
-    });
-}
-
-/// The views are cloned out before they are asked, so that none of their locks is taken under ours.
-fn queue_stats(views: &RankedMutex<Views>) -> Vec<(QueueStats, Refusals)> {
-    let queues = views.lock().queues.clone();
-    queues
-        .into_iter()
-        .map(|(queue, refusals)| (queue.stats(), refusals))
-        .collect()
-}
-
-fn task_counts(views: &RankedMutex<Views>) -> BTreeMap<&'static str, TaskCounts> {
-    let tasks = views.lock().tasks.clone();
-    let mut all: BTreeMap<&'static str, TaskCounts> = BTreeMap::new();
-    for (kind, counts) in tasks.iter().flat_map(|view| view.tasks()) {
-        let sum = all.entry(kind).or_default();
-        sum.alive += counts.alive;
-        sum.spawned += counts.spawned;
-        sum.restarted += counts.restarted;
-        sum.panicked += counts.panicked;
-        sum.canceled += counts.canceled;
-        sum.aborted += counts.aborted;
-    }
-    all
-}
-
-type Samples = Vec<(Vec<String>, f64)>;
-
-fn sum(samples: impl Iterator<Item = (Vec<String>, f64)>) -> Samples {
-    let mut all = BTreeMap::new();
-    for (labels, value) in samples {
-        *all.entry(labels).or_insert(0.0) += value;
-    }
-    all.into_iter().collect()
-}
-
-// ---------------------------------------------------------------------------------------- making
-
-/// Registers and declares in one step, so that neither happens without the other.
-struct Maker<'a> {
-    prefix: &'static str,
-    registry: &'a Registry,
-    decls: Vec<MetricDecl>,
-}
-
-impl Maker<'_> {
-    fn declare(
-        &mut self,
-        name: &str,
-        kind: &'static str,
-        labels: &[&'static str],
-        help: &'static str,
-    ) -> String {
-        let full = format!("{}{name}", self.prefix);
-        self.decls.push(MetricDecl {
-            name: full.clone(),
-            kind,
-            labels: labels.to_vec(),
-            help,
-        });
-        full
-    }
-
-    fn register(&self, name: &str, collector: impl Collector + 'static) {
-        must(name, self.registry.register(Box::new(collector)));
-    }
-
-    fn counter(&mut self, name: &'static str, help: &'static str) -> IntCounter {
-        self.counters(name, help, &[], 1).with(&[])
-    }
-
-    fn counters(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[&'static str],
-        max_series: usize,
-    ) -> Counters {
-        let opts = Opts::new(self.declare(name, "counter", labels, help), help);
-        let vec = must(name, IntCounterVec::new(opts, labels));
-        self.register(name, vec.clone());
-        Labelled::new(vec, labels.len(), max_series)
-    }
-
-    fn pull(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        kind: MetricType,
-        labels: &[&'static str],
-        read: impl Fn() -> Samples + Send + Sync + 'static,
-    ) {
-        let word = if kind == MetricType::GAUGE {
-            "gauge"
-        } else {
-            "counter"
-        };
-        let full = self.declare(name, word, labels, help);
-        let owned = labels.iter().map(ToString::to_string).collect();
-        let desc = Desc::new(full, help.to_owned(), owned, Default::default());
-        let desc = must(name, desc);
-        self.register(name, Pull { desc, kind, read });
-    }
-}
-
-fn must<T>(name: &str, made: prometheus::Result<T>) -> T {
-    made.unwrap_or_else(|error| panic!("metric `{name}`: {error}"))
-}
-
-/// A metric whose values are read when it is gathered.
-struct Pull<F> {
-    desc: Desc,
-    kind: MetricType,
-    read: F,
-}
-
-impl<F: Fn() -> Samples + Send + Sync> Collector for Pull<F> {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let metrics = (self.read)().into_iter().map(|(values, value)| {
-            let pair = |(name, value): (&String, String)| {
-                let mut pair = LabelPair::default();
-                pair.set_name(name.clone());
-                pair.set_value(value);
-                pair
-            };
-            let pairs = self.desc.variable_labels.iter().zip(values).map(pair);
-            let mut metric = Metric::from_label(pairs.collect());
-            if self.kind == MetricType::GAUGE {
-                let mut gauge = Gauge::default();
-                gauge.set_value(value);
-                metric.set_gauge(gauge);
-            } else {
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                metric.set_counter(counter);
-            }
-            metric
-        });
-        let mut family = MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(self.kind);
-        family.set_metric(metrics.collect());
-        vec![family]
-    }
-}
-
 const DECLS: LockDecl = LockDecl {
     name: "metric_decls",
     rank: LEAF - 1,
     guards: "the list of declared metrics",
 };
-const VIEWS: LockDecl = LockDecl {
-    name: "metric_views",
-    rank: LEAF,
-    guards: "the list of watched parts",
-};
-const SERIES: LockDecl = LockDecl {
-    name: "metric_series",
-    rank: LEAF,
-    guards: "which label values a metric has seen",
-};
 
 #[cfg(test)]
-#[path = "telemetry_tests.rs"]
 mod tests;

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::{test_tokens::*, *};
 use crate::{config::Sources, telemetry::Telemetry};
 
+type Sent<'a> = &'a [(&'a str, &'a str)];
+
 const NOW: u64 = 1_700_000_000;
 
 fn at(secs: u64) -> SystemTime {
@@ -82,7 +84,7 @@ fn ingress_headers_count_only_from_a_trusted_peer_and_only_once() {
         ("x-groups", "ops:admin, dev,"),
         ("x-tenant", "t1"),
     ];
-    let cases: &[(&[(&str, &str)], Option<&str>, Result<&str, AuthError>)] = &[
+    let cases: &[(Sent<'_>, Option<&str>, Result<&str, AuthError>)] = &[
         (full, Some("10.1.2.3"), Ok("ada")),
         (full, Some("::ffff:10.1.2.3"), Ok("ada")),
         (full, Some("11.1.2.3"), Err(AuthError::UntrustedPeer)),
@@ -307,7 +309,7 @@ fn the_token_is_taken_from_one_header_or_the_cookie() {
     let t = good(1, NOW + 60);
     let cookie = format!("a=b; session={t}; c=d");
     let (bearer, upper) = (format!("Bearer {t}"), format!("BEARER {t}"));
-    let cases: &[(&[(&str, &str)], Option<AuthError>)] = &[
+    let cases: &[(Sent<'_>, Option<AuthError>)] = &[
         (&[("authorization", &bearer)], None),
         (&[("authorization", &upper)], None),
         (&[("cookie", &cookie)], None),

@@ -1,6 +1,6 @@
 //! What the exported metrics promise.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::{seam::Pool, test_env::World};

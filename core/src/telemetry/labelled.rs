@@ -1,0 +1,95 @@
+//! Metrics with labels, and a bound on how many series each may have.
+//!
+//! Always: never more series than declared, plus `other`, which takes the rest.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+
+use crate::lock::{LEAF, LockDecl, RankedMutex};
+
+pub type Counters = Labelled<IntCounterVec>;
+pub type Gauges = Labelled<IntGaugeVec>;
+pub type Histograms = Labelled<HistogramVec>;
+
+/// A metric with labels, and a bound on how many series it may have. Ask [`with`](Self::with) once and
+/// keep the handle: counting is then one atomic add.
+#[derive(Clone)]
+pub struct Labelled<V> {
+    pub(super) vec: V,
+    width: usize,
+    max_series: usize,
+    seen: Arc<RankedMutex<BTreeSet<Vec<String>>>>,
+}
+
+/// The three labelled kinds, which share no trait of their own.
+pub trait Family {
+    type Handle;
+    fn handle(&self, values: &[&str]) -> Self::Handle;
+    fn forget(&self, values: &[&str]);
+}
+
+macro_rules! families {
+    ($($vec:ty => $handle:ty),+) => {$(
+        impl Family for $vec {
+            type Handle = $handle;
+            fn handle(&self, values: &[&str]) -> $handle {
+                self.with_label_values(values)
+            }
+            fn forget(&self, values: &[&str]) {
+                // Nothing to remove is what was wanted.
+                let _ = self.remove_label_values(values);
+            }
+        }
+    )+};
+}
+
+families!(IntCounterVec => IntCounter, IntGaugeVec => IntGauge, HistogramVec => Histogram);
+
+impl<V: Family> Labelled<V> {
+    pub(super) fn new(vec: V, width: usize, max_series: usize) -> Self {
+        Labelled {
+            vec,
+            width,
+            max_series,
+            seen: Arc::new(RankedMutex::new(SERIES, BTreeSet::new())),
+        }
+    }
+
+    /// The series with these label values, in declared order.
+    ///
+    /// # Panics
+    /// If the number of values is not that of the declared labels.
+    pub fn with(&self, values: &[&str]) -> V::Handle {
+        assert_eq!(values.len(), self.width, "one value per declared label");
+        if self.admit(values) {
+            self.vec.handle(values)
+        } else {
+            self.vec.handle(&vec!["other"; self.width])
+        }
+    }
+
+    /// Ends a series and makes room for another: for labels that move on, such as epochs.
+    pub fn forget(&self, values: &[&str]) {
+        let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
+        if self.seen.lock().remove(&owned) {
+            self.vec.forget(values);
+        }
+    }
+
+    fn admit(&self, values: &[&str]) -> bool {
+        let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let mut seen = self.seen.lock();
+        if seen.len() < self.max_series {
+            seen.insert(owned);
+            return true;
+        }
+        seen.contains(&owned)
+    }
+}
+
+const SERIES: LockDecl = LockDecl {
+    name: "metric_series",
+    rank: LEAF,
+    guards: "which label values a metric has seen",
+};
