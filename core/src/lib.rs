@@ -24,9 +24,6 @@ pub mod snapshot;
 pub mod supervisor;
 pub mod sync;
 pub mod telemetry;
-#[cfg(test)]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod test_env;
 pub mod topology;
 pub mod view;
 
@@ -36,3 +33,10 @@ pub use queue::{
 };
 pub use shutdown::Shutdown;
 pub use snapshot::{SnapshotReader, SnapshotWriter, snapshot};
+
+// The unit tests share one world with the tests in `tests/`, which name this crate from outside.
+#[cfg(test)]
+extern crate self as ron_core;
+#[cfg(test)]
+#[path = "../tests/world/mod.rs"]
+mod test_env;

@@ -215,7 +215,7 @@ fn a_straggler_is_aborted_at_the_deadline_and_gone_when_run_returns() {
             trace
                 .lock()
                 .unwrap()
-                .contains(&"task.abort signer-1".to_owned())
+                .contains(&"task.aborted signer-1".to_owned())
         );
     });
 }
@@ -336,7 +336,7 @@ fn a_panic_in_factory_body_or_destructor_never_reaches_the_runtime() {
             trace
                 .lock()
                 .unwrap()
-                .contains(&"task.panic body".to_owned())
+                .contains(&"task.failed body".to_owned())
         );
     });
 }

@@ -134,6 +134,6 @@ impl Http for PausedTokio {
 
 impl Runtime for PausedTokio {
     fn disk(&self) -> Arc<dyn Disk> {
-        unimplemented!("this world has no disk")
+        panic!("this world has no disk")
     }
 }

@@ -1,5 +1,6 @@
 //! A world for unit tests: a clock that jumps to the next timer when nothing else can move, one scripted
-//! HTTP upstream, a seeded entropy. [`run`] drives a future and everything it spawned to its end.
+//! HTTP upstream, a seeded entropy. [`World::run`] drives a future and everything it spawned to its end.
+#![allow(dead_code, reason = "each test uses its part of it")]
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 
-use crate::{
+use ron_core::{
     Env,
     seam::{
         Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
@@ -76,8 +77,17 @@ impl World {
         *self.0.elapsed.lock().unwrap()
     }
 
+    /// Moves the clock by hand and wakes who waits for a time that has come.
     pub fn advance(&self, by: Duration) {
         *self.0.elapsed.lock().unwrap() += by;
+        let now = self.now();
+        let mut timers = self.0.timers.lock().unwrap();
+        let later = timers.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut *timers, later);
+        drop(timers);
+        for waker in due.into_values() {
+            waker.wake();
+        }
     }
 
     /// Runs `work` to its end; panics if it waits for something that can never happen.
@@ -232,6 +242,6 @@ impl Probe for World {}
 
 impl Runtime for World {
     fn disk(&self) -> Arc<dyn Disk> {
-        unimplemented!("these tests use no disk")
+        panic!("this world has no disk")
     }
 }
