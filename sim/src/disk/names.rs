@@ -102,6 +102,12 @@ impl Names {
 
     /// Returns the file that had the name `to` until now.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<Option<u64>> {
+        if let Some(Entry::Dir(_)) = self.get(from) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{from:?}: the simulated disk renames files only"),
+            ));
+        }
         let file = self
             .file(from)?
             .ok_or_else(|| error(io::ErrorKind::NotFound, from))?;
@@ -276,13 +282,14 @@ impl Change {
     }
 }
 
-/// A path names a file or directory below the root: segments joined by `/`, none empty, `.` or `..`.
+/// A path names a file or directory below the root: segments joined by `/`, none of them empty, `.` or
+/// `..`, without a zero byte or a backslash.
 pub(super) fn check_path(path: &str) -> io::Result<()> {
-    let bad = |segment: &str| matches!(segment, "" | "." | "..") || segment.contains('\0');
+    let bad = |segment: &str| matches!(segment, "" | "." | "..") || segment.contains(['\0', '\\']);
     if path.split('/').any(bad) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{path:?}: a path is relative, without empty, `.` or `..` segments"),
+            format!("{path:?} is no relative path of plain names joined by `/`"),
         ));
     }
     Ok(())
