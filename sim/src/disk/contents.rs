@@ -154,6 +154,9 @@ mod tests {
         assert_eq!(&buf[..6], b"\0\0abcd");
         assert_eq!(buf[6..], [9, 9]);
         assert_eq!(image.read_at(4098, &mut buf), 0);
+        let mut hole = [9; 2];
+        image.grow_to(20_000);
+        assert_eq!((image.read_at(9000, &mut hole), hole), (2, [0, 0]));
     }
 
     #[test]

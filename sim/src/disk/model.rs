@@ -137,7 +137,7 @@ fn step() -> impl Strategy<Value = Step> {
     let offset = || prop_oneof![3 => 0..8_usize, 1 => 0..1600_usize, 1 => 3900..4200_usize];
     prop_oneof![
         6 => file().prop_map(Step::Create),
-        3 => dir().prop_map(Step::CreateDir),
+        3 => prop::sample::select(&DIRS[1..]).prop_map(Step::CreateDir),
         5 => (file(), file()).prop_map(|(from, to)| Step::Rename(from, to)),
         2 => file().prop_map(Step::Remove),
         4 => (dir(), sync()).prop_map(|(dir, kind)| Step::SyncDir(dir, kind)),

@@ -102,6 +102,12 @@ impl Names {
 
     /// Returns the file that had the name `to` until now.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<Option<u64>> {
+        if let Some(Entry::Dir(_)) = self.get(from) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{from:?}: the simulated disk renames files only"),
+            ));
+        }
         let file = self
             .file(from)?
             .ok_or_else(|| error(io::ErrorKind::NotFound, from))?;

@@ -19,13 +19,12 @@ use super::{
     dice::Dice,
     faults::{Class, DiskFaults, DiskLatency, Fault, Op, OpCounts},
     file::FileState,
-    names::{Entry, Names, ancestors, error},
+    names::{Entry, Names, ancestors, error, parent},
 };
 
 /// The largest offset a file can have, as on a real system.
 const MAX_LEN: u64 = i64::MAX as u64;
 const EIO: i32 = 5;
-const ROOT_ID: u64 = 1;
 
 pub(super) struct State {
     pub(super) names: Names,
@@ -67,7 +66,7 @@ impl State {
         State {
             names: Names::default(),
             files: BTreeMap::new(),
-            last_id: ROOT_ID,
+            last_id: 0,
             locked: BTreeSet::new(),
             incarnations: 0,
             live: None,
@@ -273,7 +272,7 @@ impl State {
         if let Some(Entry::File(_)) = self.names.get(path) {
             return Err(error(io::ErrorKind::AlreadyExists, path));
         }
-        for dir in ancestors(path).chain(Some(path).filter(|path| !path.is_empty())) {
+        for dir in ancestors(path).chain([path]) {
             if self.names.get(dir).is_none() {
                 let id = self.next_id();
                 self.names.create(dir, Entry::Dir(id));
@@ -318,11 +317,13 @@ impl State {
 
     pub(super) fn identity(&self, path: &str) -> io::Result<Option<FileId>> {
         check(path)?;
-        Ok(match self.names.get(path) {
-            Some(Entry::File(id) | Entry::Dir(id)) => Some(file_id(id)),
-            None if path.is_empty() => Some(file_id(ROOT_ID)),
-            None => None,
-        })
+        match self.names.get(path) {
+            Some(Entry::File(id) | Entry::Dir(id)) => Ok(Some(file_id(id))),
+            None => match self.names.need_dir(parent(path)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(None),
+            },
+        }
     }
 
     pub(super) fn preload(&mut self, path: &str, image: &Image) -> io::Result<()> {

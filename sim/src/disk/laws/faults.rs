@@ -39,7 +39,7 @@ fn rates_of_10_000_hit_every_operation_of_their_kind_and_no_other() {
             ("create_dir", disk.create_dir("d")),
             ("rename", disk.rename("f", "f")),
             ("remove", disk.remove("f")),
-            ("identity", disk.identity("").map(drop)),
+            ("identity", disk.identity("f").map(drop)),
             ("read", file.read_at(0, &mut [0]).map(drop)),
             ("list", disk.list("").map(drop)),
             ("write", file.write_at(0, b"y")),
@@ -284,7 +284,7 @@ fn crash_lands_before_within_or_after_the_operation() {
             sim
         };
         writes.insert(crash(2).read_file("f").unwrap().len());
-        syncs.insert(crash(3).lock().files[&2].durable().len());
+        syncs.insert(crash(3).lock().files[&1].durable().len());
         dir_syncs.insert(crash(4).read_durable("f").is_some());
         renames.insert(crash(5).list_files().remove(0));
     }

@@ -87,6 +87,23 @@ fn lock_is_exclusive_until_it_drops_or_its_process_dies() {
     assert_eq!(kind(disk.lock("lock")), io::ErrorKind::WouldBlock);
     drop(held);
     disk.lock("lock").unwrap();
+    disk.remove("lock").unwrap();
+    disk.remove("other").unwrap();
+    disk.sync_dir("").unwrap();
+    assert!(sim.lock().files.is_empty(), "a refused lock holds nothing");
+}
+
+#[test]
+fn offload_within_an_offload_does_not_end_it() {
+    let sim = SimDisk::new(1);
+    let disk = sim.mount();
+    let outer = enter_offload();
+    drop(enter_offload());
+    disk.list("").unwrap();
+    drop(outer);
+    let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| disk.list("")));
+    assert!(outside.is_err());
+    assert_eq!(sim.ops(), 1, "and the disk is usable after the panic");
 }
 
 #[test]
@@ -94,11 +111,6 @@ fn lock_is_exclusive_until_it_drops_or_its_process_dies() {
 fn operation_outside_of_an_offload_panics() {
     let sim = SimDisk::new(1);
     let disk = sim.mount();
-    {
-        let _outer = enter_offload();
-        drop(enter_offload());
-        disk.list("").unwrap();
-    }
     let _ = sim.list_files();
     let _ = disk.list("");
 }

@@ -14,7 +14,7 @@ fn paths_are_relative_and_without_empty_or_dotted_segments() {
     disk.create_dir("d").unwrap();
     let invalid = io::ErrorKind::InvalidInput;
     for path in [
-        "/f", "f/", "d//f", ".", "..", "../f", "d/../f", "d/./f", "/", "f\0",
+        "/f", "f/", "d//f", ".", "..", "../f", "d/../f", "d/./f", "/", "f\0", "d\\f",
     ] {
         assert_eq!(kind(disk.open(path, Open::Create)), invalid, "{path}");
         assert_eq!(kind(disk.create_dir(path)), invalid, "{path}");
@@ -31,10 +31,15 @@ fn paths_are_relative_and_without_empty_or_dotted_segments() {
         disk.open(path, Open::CreateNew).unwrap();
     }
     // The root has the empty path.
-    assert_eq!(kind(disk.create_dir("")), invalid);
-    assert_eq!(kind(disk.identity("")), invalid);
     disk.sync_dir("").unwrap();
     assert_eq!(disk.list("").unwrap(), ["..f", "d/", "f"]);
+    for result in [
+        disk.create_dir(""),
+        disk.identity("").map(drop),
+        disk.remove(""),
+    ] {
+        assert_eq!(kind(result), invalid, "the root is listed and synced only");
+    }
 }
 
 #[test]
@@ -64,9 +69,15 @@ fn open_obeys_what_it_was_asked_about_existence() {
     for (path, expected) in cases {
         assert_eq!(kind(disk.open(path, Open::Create)), expected, "{path}");
         assert_eq!(kind(disk.remove(path)), expected, "{path}");
-        assert_eq!(kind(disk.rename(path, "x")), expected, "{path}");
         assert_eq!(kind(disk.rename("f", path)), expected, "{path}");
     }
+    for (path, expected) in &cases[1..] {
+        assert_eq!(kind(disk.rename(path, "x")), *expected, "{path}");
+    }
+    assert_eq!(kind(disk.rename("d", "x")), io::ErrorKind::Unsupported);
+    assert_eq!(disk.identity("no/f").unwrap(), None);
+    assert_eq!(kind(disk.identity("f/f")), io::ErrorKind::NotADirectory);
+    assert_ne!(disk.identity("d").unwrap(), disk.identity("f").unwrap());
     for (dir, expected) in &cases[1..] {
         assert_eq!(kind(disk.list(dir)), *expected, "{dir}");
         assert_eq!(kind(disk.sync_dir(dir)), *expected, "{dir}");
@@ -108,8 +119,11 @@ fn replaced_file_has_another_identity_and_lives_on_for_who_holds_it() {
     assert_eq!((sim.bytes_used(), sim.list_files().len()), (10, 1));
     disk.rename("f", "f").unwrap();
     assert_eq!(disk.identity("f").unwrap(), named);
-    drop(old);
+    drop((old, new));
     assert_eq!(sim.bytes_used(), 5);
+    disk.sync_dir("").unwrap();
+    sim.power_off();
+    assert_eq!((sim.list_files(), sim.bytes_used()), (vec!["f".into()], 0));
 }
 
 #[test]
@@ -256,6 +270,17 @@ fn file_without_any_way_to_reach_it_is_forgotten() {
     disk.sync_dir("").unwrap();
     assert_eq!(sim.lock().files.len(), 0);
     let _held = put(&disk, "h", b"x");
+    let _kept = put_durably(&disk, "i", b"xyz");
+    disk.remove("h").unwrap();
     sim.power_off();
-    assert_eq!(sim.lock().files.len(), 0);
+    assert_eq!(sim.lock().files.len(), 2);
+    assert_eq!(sim.bytes_used(), 3);
+    let disk = sim.mount();
+    let held = put_durably(&disk, "j", b"x");
+    disk.remove("j").unwrap();
+    disk.sync_dir("").unwrap();
+    assert_eq!(sim.lock().files.len(), 3);
+    sim.kill();
+    assert_eq!(sim.lock().files.len(), 2, "no handle outlives its process");
+    drop(held);
 }
