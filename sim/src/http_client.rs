@@ -17,6 +17,8 @@ use crate::runtime::SimRuntime;
 /// Idle connections kept to one address.
 const IDLE_PER_HOST: usize = 64;
 
+/// Host and port.
+type Target = (String, u16);
 type Sender = SendRequest<Full<Bytes>>;
 
 #[derive(Default)]
@@ -126,7 +128,7 @@ async fn open(runtime: &SimRuntime, addr: SocketAddr) -> io::Result<Sender> {
 /// Splits an absolute URL into where to connect and what to send there.
 fn origin_form(
     request: http::Request<Bytes>,
-) -> Result<((String, u16), http::Request<Full<Bytes>>), HttpError> {
+) -> Result<(Target, http::Request<Full<Bytes>>), HttpError> {
     let (mut parts, body) = request.into_parts();
     let invalid = |why: &str| HttpError::Invalid(format!("{why}: {}", parts.uri));
     if parts.uri.scheme_str() != Some("http") {

@@ -35,6 +35,9 @@ use crate::{
     timer,
 };
 
+/// Takes a node's probes.
+pub type Observer = Arc<dyn Fn(NodeId, &'static str, u64, fmt::Arguments<'_>) + Send + Sync>;
+
 /// What the world lends to each incarnation of a node.
 #[derive(Clone)]
 pub struct NodeParts {
@@ -44,7 +47,7 @@ pub struct NodeParts {
     pub chaos: Arc<Chaos>,
     pub net: Network,
     /// Told of every probe.
-    pub observer: Arc<dyn Fn(NodeId, &'static str, u64, fmt::Arguments<'_>) + Send + Sync>,
+    pub observer: Observer,
     /// Told when the disk decided that the node dies here.
     pub on_disk_crash: Arc<dyn Fn(NodeId, Incarnation) + Send + Sync>,
 }

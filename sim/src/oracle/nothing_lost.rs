@@ -32,31 +32,23 @@ impl Oracle for NothingLost {
                 event: "job.accepted",
                 id,
                 ..
-            } => {
-                if !open.insert(*id) {
-                    return Err(format!("job {id} was accepted twice"));
-                }
-            }
+            } if !open.insert(*id) => Err(format!("job {id} was accepted twice")),
             What::Probe {
                 event: "job.done" | "job.failed" | "job.lost",
                 id,
                 ..
-            } => {
-                if !open.remove(id) {
-                    return Err(format!("job {id} was settled twice, or never accepted"));
-                }
+            } if !open.remove(id) => Err(format!("job {id} was settled twice, or never accepted")),
+            What::Died { .. } => {
+                open.clear();
+                Ok(())
             }
-            What::Died { .. } => open.clear(),
-            What::Stopped { .. } => {
-                if let Some(first) = open.first() {
-                    let count = open.len();
-                    return Err(format!(
-                        "{count} accepted jobs vanished in an orderly stop, the first is {first}"
-                    ));
-                }
+            What::Stopped { .. } if !open.is_empty() => {
+                let (count, first) = (open.len(), open.first().copied().unwrap_or_default());
+                Err(format!(
+                    "{count} accepted jobs vanished in an orderly stop, the first is {first}"
+                ))
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
