@@ -8,6 +8,7 @@ mod api;
 pub mod config;
 pub mod log;
 mod store;
+pub mod topology;
 mod worker;
 
 use std::{
@@ -27,13 +28,12 @@ use ron_core::{
     queue::{Queue, RejectNew},
     readiness::Readiness,
     seam::BoxFuture,
-    serve::ServeOptions,
     supervisor::{Supervisor, TaskSpec},
     telemetry::Telemetry,
     view::{QueueStats, QueueView},
 };
 
-use self::{config::PoolConfig, store::Store, worker::Job};
+use self::{config::PoolConfig, store::Store, topology::Parts, worker::Job};
 use crate::{
     service::{ProcessContext, SimService, read_config},
     trace::StopReport,
@@ -86,12 +86,13 @@ async fn run(process: ProcessContext) -> StopReport {
     let config: PoolConfig = read_config(&process.config).expect("checked before the start");
     let bus = Bus::new();
     let readiness = Readiness::new(env.clone(), bus.clone());
-    let cap = config.queue_cap + usize::from(process.planted("cap_off_by_one"));
-    let queue = Queue::new("work", cap, RejectNew);
+    let (_, parts) = topology::declare(&config);
+    let cap = parts.work.cap + usize::from(process.planted("cap_off_by_one"));
+    let queue = Queue::new(parts.work.name, cap, parts.work.policy);
     let store = Store::open(&env).await;
     process.inspector.show_queue(Arc::new(Declared {
         queue: queue.clone(),
-        cap: config.queue_cap,
+        cap: parts.work.cap,
         miscounts: process.planted("miscount"),
     }));
     let app = Arc::new(App {
@@ -111,7 +112,7 @@ async fn run(process: ProcessContext) -> StopReport {
     telemetry.watch_queue(Arc::new(app.queue.clone()));
     telemetry.watch_tasks(Arc::new(supervisor.view()));
     telemetry.watch_bus("events", move || bus.lagged());
-    let allowed = wire(&mut supervisor, &app, &telemetry);
+    let allowed = wire(&mut supervisor, &app, &telemetry, &parts);
     process.inspector.show_supervisor(supervisor.view());
     if process.planted("leak_task") {
         drop(env.spawn("leaked", std::future::pending::<()>()));
@@ -130,9 +131,14 @@ async fn run(process: ProcessContext) -> StopReport {
 }
 
 /// Tasks and drain phases; returns how long a drain may take in all.
-fn wire(supervisor: &mut Supervisor, app: &Arc<App>, telemetry: &Telemetry) -> Duration {
+fn wire(
+    supervisor: &mut Supervisor,
+    app: &Arc<App>,
+    telemetry: &Telemetry,
+    parts: &Parts,
+) -> Duration {
     let config = &app.config;
-    let drain = Duration::from_millis(config.drain_deadline_ms);
+    let (drain, closing) = (parts.drain.after, parts.close.after);
     let honest = if app.planted("ignore_drain_deadline") {
         drain * 20
     } else {
@@ -145,12 +151,11 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>, telemetry: &Telemetry) -> D
         hook.queue.close();
     });
     let hook = app.clone();
-    let closing = Duration::from_secs(1);
     let listening = supervisor.phase("listener", closing, move || drop(hook.queue.clear()));
 
     let mut spec = TaskSpec {
         ready_while_restarting: config.ready_while_restarting && !app.planted("unready_on_panic"),
-        ..TaskSpec::new("worker", "worker", work)
+        ..TaskSpec::new(parts.worker.name, parts.worker.kind, work)
     };
     if app.planted("no_restart_budget") {
         let backoff = Backoff::plus(Duration::from_millis(1), Duration::from_millis(1));
@@ -171,29 +176,26 @@ fn wire(supervisor: &mut Supervisor, app: &Arc<App>, telemetry: &Telemetry) -> D
     });
     if config.ticker {
         let shared = app.clone();
-        supervisor.task(TaskSpec::new("ticker", "ticker", work), move |context| {
-            worker::tick(shared.clone(), context.stop)
-        });
+        supervisor.task(
+            TaskSpec::new(parts.ticker.name, parts.ticker.kind, work),
+            move |context| worker::tick(shared.clone(), context.stop),
+        );
     }
     if config.late_ms > 0 {
         let (shared, late) = (app.clone(), Duration::from_millis(config.late_ms));
-        supervisor.task(TaskSpec::new("late", "late", work), move |context| {
-            worker::subscribe_late(shared.clone(), late, context.stop)
-        });
+        supervisor.task(
+            TaskSpec::new(parts.late.name, parts.late.kind, work),
+            move |context| worker::subscribe_late(shared.clone(), late, context.stop),
+        );
     }
-    let (shared, telemetry) = (app.clone(), telemetry.clone());
-    let close_grace = closing - Duration::from_millis(100);
+    let (shared, telemetry, options) = (app.clone(), telemetry.clone(), parts.serve.clone());
     supervisor.task(
-        TaskSpec::new("listener", "listener", listening),
+        TaskSpec::new(parts.listener.name, parts.listener.kind, listening),
         move |context| {
-            let (app, telemetry) = (shared.clone(), telemetry.clone());
+            let (app, telemetry, options) = (shared.clone(), telemetry.clone(), options.clone());
             async move {
                 let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
                 let listener = app.env.listen(addr).await.expect("the port is free");
-                let options = ServeOptions {
-                    close_grace,
-                    ..ServeOptions::default()
-                };
                 let router = api::router(app.clone(), &telemetry);
                 app.env
                     .clone()

@@ -1,1 +1,7 @@
+//! What is tested, measured or told about the project as a whole: benches beside peers, and the tables of
+//! `docs/_generated`.
 
+use xtask::docs::Generator;
+
+/// Every page of `docs/_generated`, from the crate it tells about.
+pub const GENERATORS: &[Generator] = &[sim::pool::topology::page];

@@ -3,13 +3,11 @@
 //! After a failed write or sync nothing is known about the tail, so it is cut back to the last record
 //! that is known to be durable before anything else is written.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
+use std::{io, sync::Arc};
 
 use ron_core::{
     Env, Lost,
+    lock::{LockDecl, RankedMutex},
     seam::{Disk, DiskFile, Open},
 };
 
@@ -18,9 +16,15 @@ use super::{
     log::{self, Record},
 };
 
+pub const STORE_LOCK: LockDecl = LockDecl {
+    name: "store",
+    rank: 1,
+    guards: "the items file and how much of it is durable; taken on the disk pool only",
+};
+
 #[derive(Clone)]
 pub struct Store {
-    state: Arc<Mutex<State>>,
+    state: Arc<RankedMutex<State>>,
 }
 
 #[derive(Default)]
@@ -36,11 +40,11 @@ impl Store {
     /// Opens the file and repairs its tail; on an error the first write tries again.
     pub async fn open(env: &Env) -> Store {
         let store = Store {
-            state: Arc::default(),
+            state: Arc::new(RankedMutex::new(STORE_LOCK, State::default())),
         };
         let opening = store.clone();
         let _ = env
-            .disk(move |disk| opening.state.lock().unwrap().ready(disk).map(|_| ()))
+            .disk(move |disk| opening.state.lock().ready(disk).map(|_| ()))
             .await;
         store
     }
@@ -53,7 +57,7 @@ impl Store {
         sync: bool,
     ) -> Result<io::Result<()>, Lost> {
         let state = self.state.clone();
-        env.disk(move |disk| state.lock().unwrap().append(disk, record, sync))
+        env.disk(move |disk| state.lock().append(disk, record, sync))
             .await
     }
 }

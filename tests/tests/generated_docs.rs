@@ -1,0 +1,14 @@
+//! The tables in `docs/_generated` are what the code declares, to the letter.
+
+use tests::GENERATORS;
+use xtask::{
+    docs,
+    tree::{self, Tree},
+};
+
+#[test]
+fn generated_docs_are_up_to_date() {
+    let tree = Tree::read(&tree::root()).expect("the tree can be read");
+    let findings = docs::compare(&docs::produce(GENERATORS), &docs::committed(&tree));
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
