@@ -170,7 +170,8 @@ async fn http1_is_served_over_tls_13_and_ends_with_a_goodbye() {
     let config = ca.client(&[&TLS13], &["http/1.1"], None);
     let mut stream = connect(&server, config).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    // proves: KMS-7.3 (without the goodbye of TLS this read ends in an error)
+    // Without the goodbye of TLS this read ends in an error.
+    // proves: KMS-7.3
     let answer = get_http1(&mut stream, "/").await.unwrap();
     assert!(answer.ends_with(b"hello"));
 }

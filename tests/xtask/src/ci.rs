@@ -14,16 +14,10 @@ pub struct Step {
     pub name: &'static str,
     /// Arguments of cargo.
     pub cargo: &'static [&'static str],
-    /// Skipped while this path is not there.
-    pub needs: Option<&'static str>,
 }
 
 const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
-    Step {
-        name,
-        cargo,
-        needs: None,
-    }
+    Step { name, cargo }
 }
 
 /// Determinism comes before all other tests: without it no seed means anything.
@@ -49,16 +43,7 @@ pub const STEPS: [Step; 9] = [
         ],
     ),
     step("sim", &["sim", "sweep", "--seeds", "200", "--jobs", "2"]),
-    Step {
-        name: "fuzz",
-        cargo: &[
-            "build",
-            "--manifest-path",
-            "tests/fuzz/Cargo.toml",
-            "--bins",
-        ],
-        needs: Some("tests/fuzz/Cargo.toml"),
-    },
+    step("fuzz", &["build", "--package", "fuzz", "--bins"]),
     step("spec", &["xtask", "spec"]),
     step("docs", &["xtask", "docs", "--check"]),
 ];
@@ -67,7 +52,6 @@ pub const STEPS: [Step; 9] = [
 pub enum Outcome {
     Passed,
     Failed,
-    Skipped,
 }
 
 /// Runs the named steps, or all, in the order of the table.
@@ -78,13 +62,7 @@ pub fn run(root: &Path, names: &[String]) -> Result<(), String> {
     for step in chosen {
         println!("\n=== {}: cargo {}", step.name, step.cargo.join(" "));
         let started = Instant::now();
-        let outcome = match step.needs {
-            Some(path) if !root.join(path).exists() => {
-                println!("skipped: there is no {path}");
-                Outcome::Skipped
-            }
-            _ => cargo(root, step.cargo),
-        };
+        let outcome = cargo(root, step.cargo);
         results.push((step.name, outcome, started.elapsed()));
         if outcome == Outcome::Failed {
             break;
@@ -146,7 +124,6 @@ fn summary(results: &[(&str, Outcome, Duration)]) -> String {
         let word = match outcome {
             Outcome::Passed => "ok",
             Outcome::Failed => "FAILED",
-            Outcome::Skipped => "skipped",
         };
         let _ = writeln!(out, "{name:<12} {word:<8} {:>7.1} s", took.as_secs_f64());
     }
@@ -197,7 +174,6 @@ mod tests {
     fn the_summary_names_every_step_with_its_time() {
         let results = [
             ("fmt", Outcome::Passed, Duration::from_millis(1500)),
-            ("fuzz", Outcome::Skipped, Duration::ZERO),
             ("spec", Outcome::Failed, Duration::from_secs(61)),
         ];
         let lines: Vec<Vec<String>> = summary(&results)
@@ -206,11 +182,7 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            [
-                ["fmt", "ok", "1.5", "s"],
-                ["fuzz", "skipped", "0.0", "s"],
-                ["spec", "FAILED", "61.0", "s"]
-            ]
+            [["fmt", "ok", "1.5", "s"], ["spec", "FAILED", "61.0", "s"]]
         );
     }
 }
