@@ -279,6 +279,12 @@ impl World {
         }
     }
 
+    /// Kills the process, if it lives, and starts a new one at once.
+    pub fn restart(&self, id: NodeId) {
+        self.die(id, Death::Process, "restarted");
+        self.start(id);
+    }
+
     pub fn pause(&self, id: NodeId) {
         let mut nodes = self.lock();
         let node = &mut nodes[id.0 as usize];

@@ -44,7 +44,10 @@ fn main() -> ExitCode {
             }
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let mut args = Arguments::from_args();
+    // `kms/disk-full`, as the file is called, means the test `kms::disk_full`.
+    args.filter = args.filter.as_deref().map(scenario::test_name);
+    libtest_mimic::run(&args, trials.collect()).exit_code()
 }
 
 fn replay(scenario: &Scenario, seed: u64) -> Result<(), Failed> {
