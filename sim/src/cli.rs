@@ -3,9 +3,11 @@
 use std::{path::Path, process::ExitCode};
 
 use crate::{
+    bug::Bug,
     catalogue,
     run::{self, RunResult, Watch},
     scenario::{self, Scenario, ScenarioError},
+    shrink,
     sweep::{self, Sweep},
 };
 
@@ -16,6 +18,8 @@ sim: seeded simulations of the RON services
   sim run NAME [--seed N] [--trace FILE]     one seed, told as it happens
   sim sweep [NAME…] [--seeds N] [--jobs J] [--first N]
                                              many seeds over the named scenarios (default: all)
+  sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
+  sim replay FILE                            a bug file
   sim words                                  every service, workload, fault, oracle and condition
 
 A test replays one seed: SIM_SEED=N cargo test -p sim NAME";
@@ -55,13 +59,15 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
             &root,
             &Args::parse(rest, &["--seeds", "--jobs", "--first", "--plant"])?,
         ),
+        "shrink" => shrink_one(&root, &Args::parse(rest, &["--seed", "--plant"])?),
+        "replay" => replay_bug(&root, &Args::parse(rest, &["--plant"])?),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
-            "no command {other:?}; there are: list, run, sweep, words, help"
+            "no command {other:?}; there are: list, run, sweep, shrink, replay, words, help"
         ))),
     }
 }
@@ -108,7 +114,11 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     let scenario = Scenario::load(root, name)?;
     let seed = args.number("--seed")?.unwrap_or(1);
-    println!("replay   {}{}", replay_line(&scenario, seed), commit());
+    println!(
+        "replay   {}      (commit {})",
+        replay_line(&scenario, seed),
+        commit()
+    );
     let trace_file = args.value("--trace");
     let watch = Watch {
         echo: true,
@@ -146,6 +156,96 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let ([name], Some(seed)) = (&args.names[..], args.number("--seed")?) else {
+        return Err(Wrong(
+            "shrink takes one scenario and a seed: sim shrink NAME --seed N".to_owned(),
+        ));
+    };
+    let scenario = Scenario::load(root, name)?;
+    println!(
+        "replay   {}      (commit {})",
+        replay_line(&scenario, seed),
+        commit()
+    );
+    let watch = Watch {
+        plant: args.value("--plant").map(str::to_owned),
+        ..Watch::default()
+    };
+    let run = run::run(&scenario, seed, &watch);
+    let Some(violation) = run.violation() else {
+        println!("{name} seed {seed} passes: there is nothing to shrink");
+        return Ok(ExitCode::SUCCESS);
+    };
+    print_failure(&scenario, &run);
+    let shrunk = shrink::shrink(&scenario, seed, &run.plan, violation.oracle, &watch);
+    println!(
+        "shrunk  {} faults → {} in {} runs ({:.1} s)",
+        shrunk.from,
+        shrunk.plan.len(),
+        shrunk.runs,
+        shrunk.took.as_secs_f64()
+    );
+    for (planned, needed) in shrunk.plan.iter().zip(&shrunk.needed) {
+        let without = if *needed {
+            "passes without it"
+        } else {
+            "fails otherwise without it"
+        };
+        println!(
+            "needed  {} on {} at {:.3}s   ({without})",
+            planned.fault,
+            planned.on,
+            planned.at().as_secs_f64()
+        );
+    }
+    let bug = Bug::new(&run, shrunk.plan, commit()).expect("the run failed");
+    let path = root.join("bugs").join(bug.file_name());
+    let saved = std::fs::create_dir_all(root.join("bugs"))
+        .and_then(|()| std::fs::write(&path, bug.to_text()));
+    saved.map_err(|e| Wrong(format!("{}: cannot be written: {e}", path.display())))?;
+    println!("saved   {}", path.display());
+    Ok(ExitCode::FAILURE)
+}
+
+fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let [file] = &args.names[..] else {
+        return Err(Wrong(
+            "replay takes one bug file: sim replay scenarios/bugs/NAME.toml".to_owned(),
+        ));
+    };
+    let bug = Bug::load(Path::new(file))?;
+    let watch = Watch {
+        echo: true,
+        plant: args.value("--plant").map(str::to_owned),
+        ..Watch::default()
+    };
+    let (scenario, run) = bug.replay(root, &watch)?;
+    println!("trace {}", run.record.hash);
+    match run.violation() {
+        Some(violation) => {
+            let same = if violation.oracle == bug.fingerprint {
+                "reproduced"
+            } else {
+                "fails, but otherwise"
+            };
+            println!("FAILED  {}: {violation}", scenario.name);
+            println!(
+                "{same}: filed as {} at commit {}",
+                bug.fingerprint, bug.commit
+            );
+            Ok(ExitCode::FAILURE)
+        }
+        None => {
+            println!(
+                "no longer reproduces: {} was filed at{}",
+                bug.fingerprint, bug.commit
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
@@ -204,17 +304,17 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     })
 }
 
-/// The commit of the checkout that this runs in, if there is one: a seed means nothing without it.
+/// The commit of the checkout that this was built from: a seed means nothing without it.
 fn commit() -> String {
     let folder = env!("CARGO_MANIFEST_DIR");
     let git = std::process::Command::new("git")
         .args(["-C", folder, "describe", "--always", "--dirty"])
         .output();
-    let text = git
-        .ok()
-        .filter(|out| out.status.success())
-        .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
-    text.map_or_else(String::new, |commit| format!("      (commit {commit})"))
+    let told = git.ok().filter(|out| out.status.success());
+    told.map_or_else(
+        || "unknown".to_owned(),
+        |out| String::from_utf8_lossy(&out.stdout).trim().to_owned(),
+    )
 }
 
 /// How to see this very run again.

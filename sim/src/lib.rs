@@ -10,6 +10,7 @@ compile_error!(
     "sim simulates only with `--cfg madsim`, which .cargo/config.toml sets; RUSTFLAGS in the environment replaces it: unset RUSTFLAGS"
 );
 
+pub mod bug;
 pub mod catalogue;
 pub mod chaos;
 pub mod cli;
@@ -29,6 +30,7 @@ pub mod runtime;
 pub mod scenario;
 pub mod seed;
 pub mod service;
+pub mod shrink;
 pub mod sweep;
 pub mod timer;
 pub mod trace;

@@ -54,8 +54,17 @@ const START_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs one seed on a thread of its own: hash keys and other thread-locals are seeded once per thread.
+/// Runs one seed with the plan it draws.
 pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
+    let plan = plan::draw(scenario, seed, &catalogue::node_names(scenario));
+    run_plan(scenario, seed, watch, plan)
+}
+
+/// Runs one seed with a plan of the caller's, on a thread of its own: hash keys and other thread-locals
+/// are seeded once per thread.
+pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Vec<Planned>) -> RunResult {
+    // Locks taken out of order panic in simulations, whatever the build.
+    ron_core::lock::enforce_order();
     let begin = Instant::now();
     let recorder: Arc<Mutex<Option<Recorder>>> = Arc::default();
     let (shared, inside, watching) = (recorder.clone(), scenario.clone(), watch.clone());
@@ -69,7 +78,7 @@ pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
             runtime.set_time_limit(TIME_LIMIT);
             // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(simulate(inside, seed, watching, shared))
+                runtime.block_on(simulate(inside, seed, watching, plan, shared))
             }));
             outcome.map_err(|panic| panic_text(&*panic))
         });
@@ -142,6 +151,7 @@ async fn simulate(
     scenario: Scenario,
     seed: u64,
     watch: Watch,
+    plan: Vec<Planned>,
     shared: Arc<Mutex<Option<Recorder>>>,
 ) -> RunResult {
     let oracles = scenario
@@ -158,7 +168,6 @@ async fn simulate(
         client,
         watch.plant.as_deref() == Some("client_forgets"),
     );
-    let plan = plan::draw(&scenario, seed, &catalogue::node_names(&scenario));
     let workloads: Vec<_> = scenario
         .workload
         .iter()

@@ -2,10 +2,11 @@
 //!
 //! `SIM_SEED=N cargo test -p sim NAME` replays one seed and tells it as it happens.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use sim::{
+    bug::{self, Bug},
     cli,
     run::{self, Watch},
     scenario::{self, Scenario},
@@ -44,10 +45,31 @@ fn main() -> ExitCode {
             }
         })
     });
+    let bugs = bug::files(&scenario::root()).into_iter().map(|path| {
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .replace('-', "_");
+        Trial::test(format!("bugs::{name}"), move || stays_fixed(&path))
+    });
+    let trials = trials.chain(bugs);
     let mut args = Arguments::from_args();
     // `kms/disk-full`, as the file is called, means the test `kms::disk_full`.
     args.filter = args.filter.as_deref().map(scenario::test_name);
     libtest_mimic::run(&args, trials.collect()).exit_code()
+}
+
+/// A filed bug does not come back.
+fn stays_fixed(path: &Path) -> Result<(), Failed> {
+    let bug = Bug::load(path).map_err(|e| e.to_string())?;
+    let (scenario, run) = bug
+        .replay(&scenario::root(), &Watch::default())
+        .map_err(|e| e.to_string())?;
+    match run.violation() {
+        Some(_) => Err(cli::failure_text(&scenario, &run).into()),
+        None => Ok(()),
+    }
 }
 
 fn replay(scenario: &Scenario, seed: u64) -> Result<(), Failed> {

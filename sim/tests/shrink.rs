@@ -1,0 +1,66 @@
+//! A large failing plan shrinks to the few faults it needs, and the file it is saved in fails the same way
+//! in another process.
+
+use std::process::Command;
+
+use sim::{
+    bug::Bug,
+    catalogue,
+    plan::{self, Planned},
+    run::{self, Watch},
+    scenario::{self, Scenario},
+    shrink,
+};
+
+#[test]
+fn fifty_faults_shrink_to_at_most_three_and_replay_in_another_process() {
+    let plant = "ack_before_sync";
+    let scenario = Scenario::load(&scenario::root(), "torn-write").expect("the scenario is there");
+    let watch = Watch {
+        plant: Some(plant.to_owned()),
+        ..Watch::default()
+    };
+    let nodes = catalogue::node_names(&scenario);
+    let mut plan: Vec<Planned> = (1..)
+        .flat_map(|seed| plan::draw(&scenario, seed, &nodes))
+        .take(50)
+        .collect();
+    plan.sort_by_key(|planned| planned.at_us);
+
+    let run = run::run_plan(&scenario, 1, &watch, plan.clone());
+    let violation = run.violation().expect("the planted bug shows").clone();
+    let shrunk = shrink::shrink(&scenario, 1, &plan, violation.oracle, &watch);
+    assert_eq!(shrunk.from, 50);
+    assert!((1..=3).contains(&shrunk.plan.len()), "{:?}", shrunk.plan);
+    assert!(
+        shrunk.needed.iter().all(|needed| *needed),
+        "it passes without any one of them"
+    );
+
+    let bug = Bug::new(&run, shrunk.plan, "test".to_owned()).expect("the run failed");
+    let file = std::env::temp_dir().join(format!("sim-shrink-{}.toml", std::process::id()));
+    std::fs::write(&file, bug.to_text()).expect("the bug file is written");
+    let replay = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_sim"))
+            .arg("replay")
+            .arg(&file)
+            .args(args)
+            .output();
+        let out = out.expect("sim can be started");
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stdout).into_owned(),
+        )
+    };
+    let (code, told) = replay(&["--plant", plant]);
+    assert!(
+        code == Some(1) && told.contains(&format!("reproduced: filed as {}", violation.oracle)),
+        "{told}"
+    );
+    let (code, told) = replay(&[]);
+    assert!(
+        code == Some(0) && told.contains("no longer reproduces"),
+        "{told}"
+    );
+    std::fs::remove_file(&file).expect("the file goes");
+}
