@@ -152,6 +152,21 @@ mod tests {
     }
 
     #[test]
+    fn a_disruptive_key_keeps_the_value_it_was_started_with_even_when_its_line_is_removed() {
+        let config = start("bind = '127.0.0.1:5'\nlow = 2");
+        for text in ["low = 3", "bind = '127.0.0.1:6'"] {
+            let report = config.reload(&file(text)).unwrap();
+            assert_eq!(report.needs_restart, ["bind"], "{text}");
+            assert_eq!(config.current().bind, "127.0.0.1:5", "{text}");
+        }
+        assert_eq!(
+            config.current().low,
+            1,
+            "its line is gone, so the default holds"
+        );
+    }
+
+    #[test]
     fn a_bad_reload_keeps_the_old_snapshot() {
         let config = start("low = 2");
         for bad in ["low = 101", "low = 'x'", "lwo = 1", "low = ", "low = 11"] {
