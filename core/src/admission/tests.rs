@@ -238,7 +238,6 @@ fn the_smallest_deadline_wins_and_ends_the_handler() {
     );
 }
 
-// proves: EDG-2.4
 #[test]
 fn beyond_the_rate_requests_get_429_and_the_time_to_wait() {
     let bench = bench(Limits {
@@ -302,7 +301,7 @@ fn a_full_house_answers_busy_until_a_response_body_has_ended() {
     assert_eq!(bench.admission.in_flight(), 0);
 }
 
-// proves: EDG-5.1, KMS-7.1, RWD-7.1
+// proves: EDG-5.1, KMS-7.1
 #[test]
 fn bodies_are_capped_whether_announced_or_streamed_compressed_or_not() {
     let json = |n: usize| format!("\"{}\"", "x".repeat(n - 2)).into_bytes();
@@ -420,7 +419,6 @@ fn an_absolute_cap_holds_whatever_the_ratio() {
     );
 }
 
-// proves: KMS-1.4, EDG-1.4
 #[test]
 fn a_body_that_does_not_arrive_in_time_is_408() {
     let stalled = || {
@@ -458,6 +456,7 @@ fn a_body_that_does_not_arrive_in_time_is_408() {
     );
 }
 
+// proves: EDG-2.4
 /// Everything is wrong at once; then one thing after the other is put right.
 #[test]
 fn stages_are_asked_in_their_order() {

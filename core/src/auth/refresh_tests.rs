@@ -175,7 +175,7 @@ fn ask(gate: &Gate, env: &Env, seed: u8) -> Result<String, AuthError> {
     gate.check(&headers, None, env.wall()).map(|i| i.subject)
 }
 
-// proves: ADM-1.5, ADM-2.22, ADM-2.34, ADM-2.35
+// proves: ADM-2.22, ADM-2.34, ADM-2.35
 #[test]
 fn the_refresher_fetches_rotates_and_stops() {
     let (issuer, telemetry) = (issuer(&[1]), Telemetry::new("x", ""));
@@ -211,7 +211,7 @@ fn the_refresher_fetches_rotates_and_stops() {
     ));
 }
 
-// proves: ADM-1.10, ADM-5.9, ADM-8.5, ADM-8.9
+// proves: ADM-5.9, ADM-8.5, ADM-8.9
 #[test]
 fn a_hanging_or_broken_issuer_is_counted_and_cached_keys_go_on_working() {
     let (issuer, telemetry) = (issuer(&[1]), Telemetry::new("x", ""));
@@ -287,7 +287,6 @@ fn an_oversized_answer_is_not_read_to_its_end() {
     assert_eq!(READ.load(Ordering::Relaxed), 2);
 }
 
-// proves: ADM-1.10
 #[test]
 fn a_body_that_never_ends_is_given_up_at_the_deadline() {
     let issuer = issuer(&[1]);
