@@ -36,3 +36,19 @@ impl Dice {
         per_10k > 0 && self.below(10_000) < u64::from(per_10k)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_seed_and_each_stream_throws_its_own() {
+        let throws = |seed, stream| {
+            let mut dice = Dice::new(seed, stream);
+            [(); 4].map(|()| dice.below(1 << 32))
+        };
+        assert_eq!(throws(1, 0), throws(1, 0));
+        assert_ne!(throws(1, 0), throws(1, 1));
+        assert_ne!(throws(1, 0), throws(2, 0));
+    }
+}
