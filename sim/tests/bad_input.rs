@@ -1,4 +1,8 @@
 //! Wrong words get one line that says what is wrong and what is allowed, and exit code 2: never a panic.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::{
     path::{Path, PathBuf},

@@ -1,5 +1,9 @@
 //! The contract suite in simulation: the same cases as on Tokio, each over several seeds, between two
 //! nodes of a world without faults.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 

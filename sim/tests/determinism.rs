@@ -1,5 +1,9 @@
 //! One seed, two processes, one trace: for every scenario. Two processes, because statics, hash seeds
 //! and addresses that differ between processes are just what a check inside one would miss.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::{path::Path, process::Command};
 

@@ -1,5 +1,9 @@
 //! Each oracle is seen to fire: a bug of just its kind is planted and must be noticed, by that oracle,
 //! within a few seeds. An oracle that nothing can wake is no oracle.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::collections::BTreeSet;
 

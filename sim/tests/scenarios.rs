@@ -1,6 +1,10 @@
 //! Every file under `scenarios/` is a test of the same name, over the seeds it asks for.
 //!
 //! `SIM_SEED=N cargo test -p sim NAME` replays one seed and tells it as it happens.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode};
 

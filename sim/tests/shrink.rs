@@ -1,5 +1,9 @@
 //! A large failing plan shrinks to the few faults it needs, and the file it is saved in fails the same way
 //! in another process.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 use std::process::Command;
 

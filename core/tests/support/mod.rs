@@ -5,7 +5,6 @@
     reason = "this is the seam for these tests, as `io` and `sim` are for the rest"
 )]
 #![allow(dead_code, reason = "each test file uses its part of it")]
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::{
     fmt,
