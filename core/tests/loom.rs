@@ -4,7 +4,7 @@
 //! a missed wake-up is one. A future runs on a loom thread that sleeps until it is woken.
 #![cfg(feature = "loom")]
 
-mod support;
+mod hands;
 
 use std::{
     pin::{Pin, pin},
@@ -117,15 +117,13 @@ fn a_producer_racing_with_close_knows_the_fate_of_its_item() {
 fn no_wake_up_is_lost_between_two_consumers() {
     check(3, || {
         let queue = Queue::new("work", 2, RejectNew);
-        let consumers: Vec<_> = (0..2)
-            .map(|_| {
-                let queue = queue.clone();
-                thread::spawn(move || block_on(queue.pop()).expect("one each"))
-            })
-            .collect();
+        let consumers = [(); 2].map(|()| {
+            let queue = queue.clone();
+            thread::spawn(move || block_on(queue.pop()).expect("one each"))
+        });
         queue.push(1).unwrap();
         queue.push(2).unwrap();
-        let mut taken: Vec<u32> = consumers.into_iter().map(|c| c.join().unwrap()).collect();
+        let mut taken = consumers.map(|consumer| consumer.join().unwrap());
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
     });
@@ -164,7 +162,7 @@ fn a_dropped_pop_passes_its_wake_up_on() {
 fn a_producer_that_waits_for_room_is_woken_by_a_consumer() {
     check(3, || {
         // Time stands still here: only room, or closing, ends the wait.
-        let (env, _hands) = support::world();
+        let (env, _hands) = hands::world();
         let queue = Queue::new("results", 1, WaitFor(Duration::from_secs(1)));
         let producers: Vec<_> = (0..2)
             .map(|item| {
@@ -184,7 +182,7 @@ fn a_producer_that_waits_for_room_is_woken_by_a_consumer() {
 #[test]
 fn a_dropped_push_passes_its_turn_on_and_close_ends_the_wait() {
     check(2, || {
-        let (env, _hands) = support::world();
+        let (env, _hands) = hands::world();
         let queue = Queue::new("results", 1, WaitFor(Duration::from_secs(1)));
         block_on(queue.push(&env, 0)).unwrap();
         let fickle = thread::spawn({
