@@ -1,6 +1,8 @@
 //! The audit log: what was done with which key, so that anyone can check it from the bytes alone.
 //!
 //! ```text
+//! record   one entry: typed, versioned, one canonical JSON line; these bytes are the Merkle leaf
+//! frames   the file of records, the truth: framed, checked, torn tail told from corruption
 //! merkle   RFC 6962: root over the right edge, proofs, their verification
 //! tiles    C2SP tlog-tiles: which hash tiles and entry bundles a tree has, and where they lie
 //! publish  the right edge as tiles: which files a growth of the log must write
@@ -11,8 +13,10 @@
 //! **Invariant:** no key material, signature or ciphertext byte is ever part of a leaf.
 
 pub mod checkpoint;
+pub mod frames;
 pub mod merkle;
 pub mod note;
 pub mod publish;
 pub mod receipt;
+pub mod record;
 pub mod tiles;
