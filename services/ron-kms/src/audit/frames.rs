@@ -193,6 +193,14 @@ impl Scanner {
         }
     }
 
+    /// Reads on where `records` whole ones were read; lengths count from there.
+    pub fn starting_at(records: u64) -> Scanner {
+        Scanner {
+            records,
+            ..Scanner::default()
+        }
+    }
+
     /// Hands each valid record to `visit`, in order, up to the first that is not valid.
     pub fn feed(&mut self, piece: &[u8], mut visit: impl FnMut(Framed<'_>)) {
         self.buffer.extend(piece);
