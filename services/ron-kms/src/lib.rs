@@ -7,3 +7,5 @@
 //! Start with [`audit`].
 
 pub mod audit;
+#[cfg(feature = "models")]
+pub mod models;
