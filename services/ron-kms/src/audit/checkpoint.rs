@@ -366,6 +366,30 @@ mod tests {
     }
 
     #[test]
+    fn a_line_under_another_name_is_not_the_keys() {
+        let keys = Keys::new(1);
+        let mut note = head().sign(&keys.signing(), 7).unwrap();
+        note.signatures[0].name = "example.net/other".into();
+        let error = keys.trust().verify(note.encode().as_bytes()).unwrap_err();
+        let unsigned = matches!(error, CheckpointError::Note(NoteError::Unsigned { .. }));
+        assert!(unsigned, "{error}");
+    }
+
+    #[test]
+    fn a_time_beyond_63_bits_is_refused_though_it_is_signed() {
+        let keys = Keys::new(1);
+        let mut note = head().sign(&keys.signing(), 7).unwrap();
+        for (time, accepted) in [(MAX_TIME_S, true), (MAX_TIME_S + 1, false)] {
+            let message = cosigned_message(ORIGIN, &head(), time).unwrap();
+            let mut signature = vec![0; ML_DSA_44_SIGNING.signature_len()];
+            keys.ml_dsa_44.sign(&message, &mut signature).unwrap();
+            note.signatures[1].signature = [&time.to_be_bytes()[..], &signature].concat();
+            let verified = keys.trust().verify(note.encode().as_bytes());
+            assert_eq!(verified.is_ok(), accepted, "{time}");
+        }
+    }
+
+    #[test]
     fn malformed_texts_are_refused() {
         let root = STANDARD.encode([1; 32]);
         let good = format!("log\n5\n{root}\n");

@@ -215,7 +215,12 @@ mod tests {
         let line = |line, expected| ReceiptError::Line { line, expected };
         let hash = STANDARD.encode([1; 32]);
         let long = format!("{hash}\n").repeat(MAX_PATH + 1);
+        let extra = STANDARD.encode(vec![0; MAX_EXTRA + 1]);
         let table = [
+            (
+                good.replace("index 1", &format!("extra {extra}\nindex 1")),
+                line(2, "extra <base64>"),
+            ),
             (String::new(), ReceiptError::Header),
             (good.replace("@v1", "@v2"), ReceiptError::Header),
             (format!("{HEADER}\n\nnote\n"), line(2, "index <number>")),

@@ -599,6 +599,27 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn every_name_of_every_event_is_bounded() {
+        // Each name in turn, made too long in the encoded line.
+        for event in each_event() {
+            let record = Record {
+                index: 0,
+                at_ms: 0,
+                event,
+            };
+            let line = String::from_utf8(record.encode().unwrap()).unwrap();
+            for name in ["acme", "k1", "ed25519", "ml-dsa-65", "alice", "timeout"] {
+                let (short, long) = (format!(":\"{name}\""), "a".repeat(MAX_NAME + 1));
+                let longer = line.replace(&short, &format!(":\"{long}\""));
+                if longer != line {
+                    let refused = Record::decode(longer.as_bytes());
+                    assert_eq!(refused, Err(RecordError::TooMuch), "{short} in {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn only_a_plain_use_of_a_key_may_be_shed() {
         let shed: Vec<Event> = each_event()
             .into_iter()

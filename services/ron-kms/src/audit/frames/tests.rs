@@ -37,6 +37,16 @@ fn attachment(index: u64) -> Vec<u8> {
     vec![0xcd; index as usize % 3]
 }
 
+/// A frame with a sound check, whatever it holds.
+fn frame(leaf: &[u8], batch_first: u64) -> Vec<u8> {
+    let mut head = FRAME_MAGIC.to_vec();
+    head.extend((leaf.len() as u16).to_be_bytes());
+    head.extend([0; 4]);
+    head.extend(batch_first.to_be_bytes());
+    let check = checksum(&[&head, leaf]);
+    [&head[..], &check, leaf].concat()
+}
+
 fn read(bytes: &[u8]) -> Scan {
     let mut seen = 0;
     let (id, scan) = scan(bytes, |framed| {
@@ -137,20 +147,25 @@ fn a_newer_record_ends_the_reading_and_is_never_cut_off() {
     let (mut bytes, _) = file(&[1]);
     let valid_len = bytes.len() as u64;
     let leaf = br#"{"v":9,"what":"ever"}"#;
-    let mut head = FRAME_MAGIC.to_vec();
-    head.extend((leaf.len() as u16).to_be_bytes());
-    head.extend([0; 4]);
-    head.extend(1_u64.to_be_bytes());
-    let check = checksum(&[&head, leaf]);
-    for part in [&head[..], &check, leaf] {
-        bytes.extend(part);
-    }
+    bytes.extend(frame(leaf, 1));
     let expected = Scan {
         records: 1,
         valid_len,
         end: End::Newer { found: 9 },
     };
     assert_eq!(read(&bytes), expected);
+}
+
+#[test]
+fn a_record_before_the_first_of_its_batch_is_no_record() {
+    let mut bytes = encode_header(ID);
+    let leaf = record(0).encode().unwrap();
+    bytes.extend(frame(&leaf, 5));
+    let wrong = Broken::WrongIndex {
+        expected: 0,
+        found: 0,
+    };
+    assert_eq!(read(&bytes).end, End::Corrupt(wrong));
 }
 
 #[test]

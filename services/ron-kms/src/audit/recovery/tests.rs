@@ -140,6 +140,32 @@ fn an_unclean_end_is_told_first_with_an_upper_bound_from_the_reservation() {
 }
 
 #[test]
+fn a_restart_gap_that_was_not_written_is_told_with_the_next_batch() {
+    let mut disk = Disk::new(Policy::Shed);
+    disk.operate(3);
+    disk.log = disk.recover().log;
+    disk.log.begin_append(1, vec![]);
+    disk.log.handle_append_failed();
+    disk.log.handle_truncated();
+    disk.append(vec![]);
+    let missing = disk.recover().missing;
+    assert_eq!(missing.map(|m| m.first), Some(8), "told by now");
+}
+
+#[test]
+fn tiles_that_the_checkpoint_covers_are_not_held() {
+    let mut disk = Disk::new(Policy::Shed);
+    disk.operate(600);
+    disk.checkpoint();
+    let mut recovery = Recovery::new(disk.stored.clone());
+    frames::scan(&disk.file, |framed| {
+        recovery.record(&framed);
+        assert_eq!(recovery.edge.pending(), Ok(Vec::new()));
+    })
+    .unwrap();
+}
+
+#[test]
 fn under_strict_nothing_can_be_missing() {
     let mut disk = Disk::new(Policy::Strict);
     let intent = Submission {
