@@ -381,6 +381,31 @@ fn nothing_starts_once_the_drain_has_begun() {
 }
 
 #[test]
+fn a_task_aborted_in_one_phase_and_gone_in_the_next_is_drained_in_neither() {
+    let mut bench = Bench::new(2);
+    let (stuck, last) = (bench.register(rules(0)), bench.register(rules(1)));
+    bench.shutdown();
+    bench.fire(Timer::Phase(0));
+    assert_eq!(bench.end(stuck, Ended::Finished), []);
+    bench.end(last, Ended::Finished);
+    let drained: Vec<_> = bench.machine.phases().iter().map(|p| p.drained).collect();
+    assert_eq!(drained, [0, 1]);
+    assert_eq!(bench.machine.counts()["worker"].canceled, 1);
+}
+
+#[test]
+fn a_deadline_of_a_phase_that_is_not_on_changes_nothing() {
+    let mut bench = Bench::new(2);
+    let (first, last) = (bench.register(rules(0)), bench.register(rules(1)));
+    assert_eq!(bench.fire(Timer::Phase(0)), []);
+    bench.shutdown();
+    assert_eq!(bench.fire(Timer::Phase(1)), []);
+    bench.end(first, Ended::Finished);
+    assert_eq!(bench.fire(Timer::Phase(0)), []);
+    assert_eq!(bench.fire(Timer::Phase(1))[0], Action::Abort(last));
+}
+
+#[test]
 fn a_task_of_an_unknown_phase_is_refused() {
     let mut bench = Bench::new(1);
     assert!(bench.machine.handle_register(rules(1), bench.now).is_none());
