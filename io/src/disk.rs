@@ -198,3 +198,33 @@ fn file_id(metadata: &fs::Metadata) -> FileId {
         .map_or(0, |d| d.as_nanos() as u64);
     FileId(metadata.dev().rotate_left(32) ^ born, metadata.ino())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn concurrent_appends_through_several_handles_never_overlap() {
+        const EACH: usize = 500;
+        let root = std::env::temp_dir().join(format!("ron-io-append-{}", std::process::id()));
+        let disk = FileDisk::open(&root).unwrap();
+        thread::scope(|scope| {
+            for mark in 1..=4_u8 {
+                let file = Disk::open(&disk, "log", Open::Create).unwrap();
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        let at = file.append(&[mark; 16]).unwrap();
+                        let mut back = [0; 16];
+                        file.read_at(at, &mut back).unwrap();
+                        assert_eq!(back, [mark; 16]);
+                    }
+                });
+            }
+        });
+        let file = Disk::open(&disk, "log", Open::Existing).unwrap();
+        assert_eq!(file.len().unwrap(), 4 * EACH as u64 * 16);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -137,7 +137,7 @@ async fn serve_http(notes: &Arc<Notes>, lender: &Lender, router: Router, conn: C
         })
         .await;
     }
-    streams.abort().await;
+    streams.gone().await;
 }
 
 async fn close(notes: &Notes, lender: &Lender) {

@@ -1,12 +1,15 @@
 //! The tasks that hyper starts for the streams of one HTTP/2 connection.
 //!
-//! Always: none of them outlives its connection; a panic in one is counted and stays in it.
+//! They end by themselves when their connection is dropped; here they are waited for. Always: none of
+//! them outlives its connection; a panic in one is counted and stays in it.
 
 use std::{
-    collections::BTreeMap,
     future::Future,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures_util::FutureExt;
@@ -14,7 +17,6 @@ use hyper::rt::Executor;
 use tokio::sync::Notify;
 
 use super::Shared;
-use crate::Join;
 
 #[derive(Clone)]
 pub(super) struct Streams {
@@ -22,19 +24,10 @@ pub(super) struct Streams {
     live: Arc<Live>,
 }
 
-/// `None`: about to start.
-type Tasks = BTreeMap<u64, Option<Join<()>>>;
-
 #[derive(Default)]
 struct Live {
-    tasks: Mutex<Tasks>,
+    tasks: AtomicUsize,
     none_left: Notify,
-}
-
-impl Live {
-    fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Streams {
@@ -45,12 +38,9 @@ impl Streams {
         }
     }
 
-    /// Stops every stream and resolves when the last one is gone.
-    pub async fn abort(&self) {
-        for task in self.live.tasks().values().flatten() {
-            task.abort();
-        }
-        while !self.live.tasks().is_empty() {
+    /// Resolves when the last one is gone. To be called after their connection was dropped.
+    pub async fn gone(&self) {
+        while self.live.tasks.load(Ordering::Acquire) > 0 {
             self.live.none_left.notified().await;
         }
     }
@@ -61,37 +51,32 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let id = self.shared.next_id();
-        self.live.tasks().insert(id, None);
-        let gone = Gone {
-            id,
-            live: self.live.clone(),
-        };
+        let alive = Alive::new(self.live.clone());
         let shared = self.shared.clone();
-        let task = self.shared.env.spawn("http2-stream", async move {
-            let _gone = gone;
+        drop(self.shared.env.spawn("http2-stream", async move {
+            let _alive = alive;
             if AssertUnwindSafe(stream).catch_unwind().await.is_err() {
-                shared.options.stats.panics.fetch_add(1, Relaxed);
+                let panics = &shared.options.stats.panics;
+                panics.fetch_add(1, Ordering::Relaxed);
             }
-        });
-        // The task may have ended already and taken its entry with it.
-        if let Some(entry) = self.live.tasks().get_mut(&id) {
-            *entry = Some(task);
-        }
+        }));
     }
 }
 
-struct Gone {
-    id: u64,
-    live: Arc<Live>,
+/// A stream, while its task lives.
+struct Alive(Arc<Live>);
+
+impl Alive {
+    fn new(live: Arc<Live>) -> Self {
+        live.tasks.fetch_add(1, Ordering::Relaxed);
+        Alive(live)
+    }
 }
 
-impl Drop for Gone {
+impl Drop for Alive {
     fn drop(&mut self) {
-        let mut tasks = self.live.tasks();
-        tasks.remove(&self.id);
-        if tasks.is_empty() {
-            self.live.none_left.notify_one();
+        if self.0.tasks.fetch_sub(1, Ordering::Release) == 1 {
+            self.0.none_left.notify_one();
         }
     }
 }

@@ -1,6 +1,15 @@
 //! `Env::serve` over HTTP/2: the same limits and the same stop, with many requests on one connection.
 
-use std::{convert::Infallible, net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    convert::Infallible,
+    future::pending,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use axum::{Router, body::Body, routing::get};
 use bytes::Bytes;
@@ -17,7 +26,7 @@ use ron_core::{
 use crate::{
     Pair, list,
     serve::hello,
-    serve_close::{Gate, stuck},
+    serve_close::Gate,
     support::{Raw, SHORT, Server},
 };
 
@@ -165,33 +174,54 @@ async fn a_request_in_hand_is_finished_after_the_stop(pair: Pair) {
 }
 
 async fn requests_that_outlive_the_grace_are_cut_and_counted(pair: Pair) {
-    let (app, begun, dropped) = stuck();
+    const REQUESTS: usize = 50;
+    let alive = Arc::new(AtomicUsize::new(0));
+    let count = alive.clone();
+    let handler = move || {
+        let here = Here::new(count.clone());
+        async move {
+            let _here = here;
+            pending::<&'static str>().await
+        }
+    };
     let options = ServeOptions {
         close_grace: SHORT,
         ..ServeOptions::default()
     };
-    let server = Server::start(&pair, app, options).await;
-    let mut client = connect(&pair.client, server.addr, WINDOW).await;
+    let server = Server::start(&pair, Router::new().route("/", get(handler)), options).await;
+    let client = connect(&pair.client, server.addr, WINDOW).await;
+    let requests = join_all((0..REQUESTS).map(|_| {
+        let mut client = client.clone();
+        async move { send(&mut client, "/").await }
+    }));
     let cut = async {
-        begun.notified().await;
+        while alive.load(Relaxed) < REQUESTS {
+            pair.client.sleep(SHORT / 10).await;
+        }
         server.stop.trigger();
         let report = server.task.await.unwrap();
-        // Each stream is a task of its own: it must be gone too.
-        (report.aborted_at_close, dropped.now_or_lost())
+        // Each stream is a task of its own: all must be gone when the server is.
+        (report.aborted_at_close, alive.load(Relaxed))
     };
-    let (answer, (aborted, gone)) = tokio::join!(biased; send(&mut client, "/"), cut);
-    assert!(answer.is_err());
-    assert_eq!(aborted, 1);
-    assert!(gone, "the handler outlived the server");
+    let (answers, (aborted, left)) = tokio::join!(biased; requests, cut);
+    assert!(answers.iter().all(Result::is_err));
+    assert_eq!((aborted, left), (1, 0));
 }
 
-trait NowOrLost {
-    fn now_or_lost(self) -> bool;
+/// A handler at work. It takes its time to go, so that one who does not wait for it is found out.
+struct Here(Arc<AtomicUsize>);
+
+impl Here {
+    fn new(alive: Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Relaxed);
+        Here(alive)
+    }
 }
 
-impl NowOrLost for tokio::sync::oneshot::Receiver<()> {
-    /// True if the other side is gone at this very moment.
-    fn now_or_lost(mut self) -> bool {
-        self.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Closed)
+impl Drop for Here {
+    fn drop(&mut self) {
+        let work = (0..300_000_u64).fold(0, |a: u64, b| a.wrapping_mul(31) ^ b);
+        std::hint::black_box(work);
+        self.0.fetch_sub(1, Relaxed);
     }
 }
