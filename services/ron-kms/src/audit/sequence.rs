@@ -182,8 +182,6 @@ impl Account {
                 self.end = *next;
             }
             Event::Reserve { end } => self.end = self.end.max(*end),
-            // An outcome's number was accounted for by its intent.
-            Event::Outcome { .. } => {}
             _ => {
                 if let Some(seq) = event.seq() {
                     self.settle(seq, 1);

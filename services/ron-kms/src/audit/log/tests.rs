@@ -320,6 +320,27 @@ fn a_checkpoint_is_due_by_number_or_by_time_and_covers_all_that_is_durable() {
 }
 
 #[test]
+fn a_checkpoint_publishes_only_what_the_one_before_did_not() {
+    let mut log = new_log(Policy::Strict);
+    let publish = |log: &mut AuditLog| {
+        let Some(Act::Publish { head, files }) = log.begin_checkpoint(0) else {
+            panic!("no checkpoint");
+        };
+        log.handle_checkpointed(0);
+        (
+            head.size,
+            files.iter().map(|f| f.tile.path()).collect::<Vec<_>>(),
+        )
+    };
+    append(&mut log, (0..300).map(intent).collect());
+    assert_eq!(publish(&mut log).1.len(), 5);
+    append(&mut log, vec![intent(1)]);
+    let (size, files) = publish(&mut log);
+    assert_eq!(size, 302, "the mark and the intent");
+    assert_eq!(files, ["tile/entries/001.p/46", "tile/0/001.p/46"]);
+}
+
+#[test]
 fn the_log_tells_of_a_checkpoint_with_the_next_record_and_does_not_grow_by_itself() {
     let mut log = new_log(Policy::Strict);
     append(&mut log, vec![intent(1)]);
