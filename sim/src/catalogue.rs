@@ -7,7 +7,7 @@ use crate::{
     oracle::{self, ORACLES},
     plan::{self, FAULT_KINDS},
     pool::PoolService,
-    scenario::{FaultSpec, Invalid, Scenario, WorkloadSpec},
+    scenario::{FaultSpec, Invalid, Scenario, Span, WorkloadSpec},
     service::SimService,
     workload::{self, WORKLOAD_KINDS},
 };
@@ -36,6 +36,7 @@ pub fn node_names(scenario: &Scenario) -> Vec<String> {
 }
 
 pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
+    check_sizes(scenario)?;
     let nodes = node_names(scenario);
     for node in &scenario.node {
         let service = service(&node.service).ok_or_else(|| {
@@ -88,6 +89,37 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// Nothing in a scenario is so large that it would only eat memory, or so small that nothing happens.
+fn check_sizes(scenario: &Scenario) -> Result<(), Invalid> {
+    let within = |key: &str, value: f64, least: f64, most: f64| {
+        if (least..=most).contains(&value) {
+            return Ok(());
+        }
+        Err(Invalid {
+            word: key.rsplit('.').next().unwrap_or_default().to_owned(),
+            text: format!("{key}: {value} is not allowed; allowed: {least} to {most}"),
+        })
+    };
+    let most = |span: Option<Span>| span.map_or(0.0, |span| span.hi);
+    for node in &scenario.node {
+        within("node.count", f64::from(node.count), 1.0, 1000.0)?;
+    }
+    for spec in &scenario.workload {
+        within("workload.clients", most(spec.clients), 0.0, 100_000.0)?;
+        within("workload.requests", most(spec.requests), 0.0, 1e9)?;
+    }
+    for spec in &scenario.fault {
+        within("fault.times", most(spec.times), 0.0, 100_000.0)?;
+    }
+    within(
+        "within_s",
+        scenario.check.eventually.within_s,
+        0.0,
+        10_000.0,
+    )?;
+    within("seeds.test", scenario.seeds.test as f64, 1.0, 1e9)
 }
 
 /// Where clients live.

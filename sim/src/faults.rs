@@ -89,13 +89,9 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             both_ways(&world, node, |link| link.loss_per_10_000 = 0);
         }
         Fault::Latency { for_ms, factor } => {
-            both_ways(&world, node, |link| {
-                link.latency = (link.latency.0 * factor, link.latency.1 * factor)
-            });
+            both_ways(&world, node, |link| link.latency_factor = factor);
             lasting(&world, node, for_ms, &text).await;
-            both_ways(&world, node, |link| {
-                link.latency = (link.latency.0 / factor, link.latency.1 / factor)
-            });
+            both_ways(&world, node, |link| link.latency_factor = 1);
         }
         Fault::SlowLink {
             for_ms,

@@ -54,6 +54,8 @@ pub enum HostState {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     pub latency: (Duration, Duration),
+    /// How many times longer than that it takes.
+    pub latency_factor: u32,
     /// Lost segments in 10,000: each costs a retransmission.
     pub loss_per_10_000: u32,
     /// 0 means unlimited.
@@ -63,10 +65,17 @@ pub struct Link {
     pub connects_hang: bool,
 }
 
+impl Link {
+    fn draw_latency(&self, rng: &mut SimRng) -> Duration {
+        seed::pick_duration(rng, self.latency) * self.latency_factor
+    }
+}
+
 impl Default for Link {
     fn default() -> Self {
         Link {
             latency: (Duration::from_micros(50), Duration::from_micros(800)),
+            latency_factor: 1,
             loss_per_10_000: 0,
             bytes_per_s: 0,
             blocked: false,
@@ -77,6 +86,8 @@ impl Default for Link {
 
 /// First and greatest retransmission time of a lost segment or an unanswered SYN.
 const RETRANSMIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// So often in a row a segment is lost at most, so that a link which loses everything ends too.
+const MOST_LOSSES: u32 = 15;
 /// Connections that wait to be accepted; more are not answered.
 const BACKLOG: usize = 1024;
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
@@ -334,7 +345,7 @@ impl Network {
         if there.blocked || back.blocked || there.connects_hang || up == HostState::PoweredOff {
             return Ok(Syn::Silence);
         }
-        let latency = seed::pick_duration(&mut state.rng, back.latency);
+        let latency = back.draw_latency(&mut state.rng);
         let (HostState::Up(peer_incarnation), Some(backlog)) =
             (up, state.listeners.get(&to).cloned())
         else {
@@ -365,26 +376,30 @@ impl Network {
         let mut state = self.lock();
         let to = state.hosts.get(&to).copied().unwrap_or(from);
         let link = state.link(from, to);
-        seed::pick_duration(&mut state.rng, link.latency)
+        link.draw_latency(&mut state.rng)
     }
 
-    /// How long a segment of `len` bytes takes from one node to the other; `None` if the link is cut.
-    fn transit(&self, from: NodeId, to: NodeId, len: usize) -> Option<Duration> {
+    /// What a segment of `len` bytes needs from one node to the other; `None` if the link is cut.
+    fn transit(&self, from: NodeId, to: NodeId, len: usize) -> Option<Transit> {
         let mut state = self.lock();
         let link = state.link(from, to);
         if link.blocked {
             return None;
         }
-        let mut takes = seed::pick_duration(&mut state.rng, link.latency);
+        let mut travel = link.draw_latency(&mut state.rng);
         let mut retransmit = RETRANSMIT.0;
-        while seed::chance(&mut state.rng, link.loss_per_10_000) {
-            takes += retransmit;
+        for _ in 0..MOST_LOSSES {
+            if !seed::chance(&mut state.rng, link.loss_per_10_000) {
+                break;
+            }
+            travel += retransmit;
             retransmit = (retransmit * 2).min(RETRANSMIT.1);
         }
-        if let Some(ns) = (len as u64 * 1_000_000_000).checked_div(link.bytes_per_s) {
-            takes += Duration::from_nanos(ns);
-        }
-        Some(takes)
+        let ns = (len as u64 * 1_000_000_000).checked_div(link.bytes_per_s);
+        Some(Transit {
+            departure: Duration::from_nanos(ns.unwrap_or(0)),
+            travel,
+        })
     }
 
     /// After a heal the sender finds out only at its next retransmission.
@@ -403,6 +418,13 @@ impl Network {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
+}
+
+/// How long a segment needs.
+struct Transit {
+    /// To leave, while nothing behind it can: the link's rate.
+    departure: Duration,
+    travel: Duration,
 }
 
 enum Syn {

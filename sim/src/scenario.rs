@@ -188,9 +188,15 @@ impl TryFrom<SpanText> for Span {
         if !lo.is_finite() || !hi.is_finite() || lo > hi {
             return Err(format!("[{lo}, {hi}] is no range: the lowest comes first"));
         }
+        if lo < -FARTHEST || hi > FARTHEST {
+            return Err(format!("[{lo}, {hi}] is too far: -1e12 to 1e12 is allowed"));
+        }
         Ok(Span { lo, hi })
     }
 }
+
+/// No number of a scenario is larger, so that none overflows where it is used.
+const FARTHEST: f64 = 1e12;
 
 impl Span {
     pub fn fixed(value: f64) -> Self {

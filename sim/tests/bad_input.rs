@@ -136,6 +136,41 @@ fn a_scenario_with_a_typo_names_the_file_the_line_and_what_is_allowed() {
             "\"happy\"",
             &["bad.toml:19:", "\"happy\"", "serves"],
         ),
+        (
+            "at_s = [0, 1]",
+            "at_s = [0, 1e300]",
+            &["bad.toml:15:", "1e12"],
+        ),
+        (
+            "at_s = [0, 1]",
+            "times = 1e7",
+            &["bad.toml:15:", "fault.times", "100000"],
+        ),
+        (
+            "service = \"pool\"",
+            "service = \"pool\"\ncount = 0",
+            &["bad.toml:6:", "node.count", "1 to 1000"],
+        ),
+        (
+            "service = \"pool\"",
+            "service = \"pool\"\ncount = 4000000000",
+            &["bad.toml:6:", "node.count", "1 to 1000"],
+        ),
+        (
+            "for_s = 1",
+            "clients = 1e9",
+            &["bad.toml:10:", "workload.clients"],
+        ),
+        (
+            "within_s = 2",
+            "within_s = -2",
+            &["bad.toml:19:", "within_s", "0 to 10000"],
+        ),
+        (
+            "[check]",
+            "[seeds]\ntest = 0\n[check]",
+            &["bad.toml", "seeds.test", "1 to"],
+        ),
         ("[check]", "[chekc]", &["bad.toml", "check"]),
         ("about = \"x\"", "about = \"x", &["bad.toml:1:"]),
     ];

@@ -41,6 +41,8 @@ struct Lane {
     stalled: VecDeque<Payload>,
     outstanding: usize,
     last_arrival: Option<Instant>,
+    /// When the last segment has left a slow link and the next one may begin.
+    free_at: Option<Instant>,
     fin_sent: bool,
     reader: Option<Waker>,
     /// The arrival for which the reader has been promised a wake-up.
@@ -97,6 +99,8 @@ impl Wire {
         let mut pair = self.lock();
         if matches!(pair.ends[side], End::Open | End::Closed) {
             pair.ends[side] = End::Dead;
+            // What waited behind a partition was in the memory of who died.
+            pair.lanes[side].stalled.clear();
             if tells_peer {
                 self.send(&mut pair, side, Payload::Reset);
             }
@@ -164,10 +168,11 @@ impl Wire {
             return;
         };
         let lane = &mut pair.lanes[side];
-        let arrives = lane
-            .last_arrival
-            .max(Some(timer::now() + transit))
-            .expect("some");
+        let now = timer::now();
+        let departs = lane.free_at.map_or(now, |at| at.max(now)) + transit.departure;
+        lane.free_at = Some(departs);
+        let arrives = departs + transit.travel;
+        let arrives = lane.last_arrival.map_or(arrives, |last| last.max(arrives));
         lane.last_arrival = Some(arrives);
         let resets = matches!(payload, Payload::Reset);
         lane.segments.push_back(Segment { arrives, payload });
