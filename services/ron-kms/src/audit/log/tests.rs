@@ -407,10 +407,27 @@ fn closing_takes_what_is_in_flight_and_ends_with_a_record_under_the_last_checkpo
 }
 
 #[test]
+fn a_closing_batch_with_an_intent_does_not_close() {
+    let mut log = new_log(Policy::Strict);
+    log.close();
+    let (events, _) = append(&mut log, vec![intent(1)]);
+    assert!(matches!(events[..], [Event::Intent { .. }]));
+    let (events, acts) = append(&mut log, vec![outcome(2, 0)]);
+    assert_eq!(events[1], Event::Closed { next: 1 });
+    assert_eq!(acts.len(), 1, "the outcome is answered");
+}
+
+#[test]
 fn closing_under_strict_waits_for_outcomes() {
     let mut log = new_log(Policy::Strict);
-    append(&mut log, vec![intent(1), intent(2)]);
+    append(&mut log, vec![intent(1)]);
     log.close();
+    let (events, _) = append(&mut log, vec![intent(2)]);
+    assert_eq!(
+        events.len(),
+        1,
+        "an intent that was under way is not the last word"
+    );
     assert!(!log.wants_append());
     let (events, _) = append(&mut log, vec![outcome(3, 0)]);
     assert_eq!(events.len(), 1);

@@ -280,6 +280,18 @@ fn a_checkpoint_that_is_gone_old_or_forged_is_noticed() {
 }
 
 #[test]
+fn the_first_checkpoint_is_missed_too() {
+    let mut disk = Disk::new(Policy::Shed);
+    disk.checkpoint();
+    disk.operate(1);
+    assert_eq!(disk.recover().log.mismatch(), None);
+    disk.stored = Stored::Absent;
+    let (told, covered) = (1, 0);
+    let gone = Mismatch::OldCheckpoint { told, covered };
+    assert_eq!(disk.recover().log.mismatch(), Some(&gone));
+}
+
+#[test]
 fn an_empty_file_beside_a_checkpoint_is_a_replaced_log() {
     let mut disk = Disk::new(Policy::Shed);
     disk.checkpoint();
