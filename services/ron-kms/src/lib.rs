@@ -7,3 +7,4 @@
 //! Start with [`audit`].
 
 pub mod audit;
+pub mod keys;
