@@ -6,7 +6,9 @@
 
 pub mod algorithm;
 pub mod kid;
+pub mod nonce;
 pub mod public;
+pub mod sealing;
 pub mod secret;
 pub mod signing;
 
