@@ -3,8 +3,10 @@
 //! Everything here is pure: time and randomness are arguments, and nothing is stored. Who keeps the bytes
 //! is a backend's business; whether a version may be used is decided here and nowhere else.
 //!
+//! [`key`] decides, [`signing`] and [`sealing`] act, [`nonce`] numbers what is sealed.
 
 pub mod algorithm;
+pub mod key;
 pub mod kid;
 pub mod nonce;
 pub mod public;
@@ -13,6 +15,7 @@ pub mod secret;
 pub mod signing;
 
 pub use algorithm::{Algorithm, Use};
+pub use key::Key;
 pub use kid::{Kid, VersionedKid};
 pub use secret::Secret;
 

@@ -97,13 +97,7 @@ impl SealingKey {
         }
         let mut blob = header(self.algorithm, &nonce.to_bytes());
         let aad = self.aad(&blob, context);
-        // Sealed in place, so that no second copy of the plain bytes is left behind.
-        let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + TAG_LEN));
-        sealed.extend_from_slice(plain);
-        let nonce = aead::Nonce::assume_unique_for_key(nonce.to_bytes());
-        self.aead
-            .seal_in_place_append_tag(nonce, Aad::from(aad), &mut *sealed)
-            .map_err(|_| SealingError::Failed(self.algorithm))?;
+        let sealed = self.seal(nonce.to_bytes(), &aad, plain)?;
         blob.extend_from_slice(&sealed);
         Ok(blob)
     }
@@ -112,16 +106,11 @@ impl SealingKey {
         if context.len() > MAX_CONTEXT || blob.len() > HEADER_LEN + MAX_PLAIN + TAG_LEN {
             return Err(SealingError::TooLong);
         }
-        let (head, nonce, sealed) = split(self.algorithm, blob)?;
-        let aad = self.aad(head, context);
-        let nonce = aead::Nonce::assume_unique_for_key(nonce);
-        let mut plain = Zeroizing::new(sealed.to_vec());
-        let len = self
-            .aead
-            .open_in_place(nonce, Aad::from(aad), &mut plain)
-            .map_err(|_| SealingError::DoesNotOpen)?
-            .len();
-        Ok(Secret::copy_of(&plain[..len]))
+        check_blob(self.algorithm, blob, HEADER_LEN + TAG_LEN)?;
+        let (head, sealed) = blob.split_at(HEADER_LEN);
+        let mut nonce = [0; NONCE_LEN];
+        nonce.copy_from_slice(&head[HEADER_LEN - NONCE_LEN..]);
+        self.open(nonce, &self.aad(head, context), sealed)
     }
 
     /// A fresh random key, wrapped at once.
@@ -134,6 +123,35 @@ impl SealingKey {
         let plain = Secret::random(DATA_KEY_LEN, fill);
         let wrapped = self.wrap(nonce, plain.expose(), context)?;
         Ok(DataKey { plain, wrapped })
+    }
+
+    /// In place and wiped, so that no second copy of the plain bytes is left behind.
+    fn seal(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        plain: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, SealingError> {
+        let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + TAG_LEN));
+        sealed.extend_from_slice(plain);
+        let nonce = aead::Nonce::assume_unique_for_key(nonce);
+        self.aead
+            .seal_in_place_append_tag(nonce, Aad::from(aad), &mut *sealed)
+            .map_err(|_| SealingError::Failed(self.algorithm))?;
+        Ok(sealed)
+    }
+
+    fn open(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        sealed: &[u8],
+    ) -> Result<Secret, SealingError> {
+        let mut plain = Zeroizing::new(sealed.to_vec());
+        let nonce = aead::Nonce::assume_unique_for_key(nonce);
+        let opened = self.aead.open_in_place(nonce, Aad::from(aad), &mut plain);
+        let len = opened.map_err(|_| SealingError::DoesNotOpen)?.len();
+        Ok(Secret::copy_of(&plain[..len]))
     }
 
     /// Header, name with its length, context: no two triples give the same bytes.
@@ -179,18 +197,6 @@ pub(super) const fn blob_number(algorithm: Algorithm) -> u8 {
 
 fn header(algorithm: Algorithm, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     [&[BLOB_FORMAT, blob_number(algorithm)], &nonce[..]].concat()
-}
-
-/// Header, nonce, ciphertext with tag.
-fn split(
-    algorithm: Algorithm,
-    blob: &[u8],
-) -> Result<(&[u8], [u8; NONCE_LEN], &[u8]), SealingError> {
-    check_blob(algorithm, blob, HEADER_LEN + TAG_LEN)?;
-    let (head, sealed) = blob.split_at(HEADER_LEN);
-    let mut nonce = [0; NONCE_LEN];
-    nonce.copy_from_slice(&head[2..]);
-    Ok((head, nonce, sealed))
 }
 
 /// Format, then algorithm, then length: what is wrong first is said first.

