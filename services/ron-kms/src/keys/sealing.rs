@@ -26,6 +26,8 @@ pub const DATA_KEY_LEN: usize = 32;
 pub enum SealingError {
     #[error("{0} does not wrap: a key for wrapping is needed")]
     NotForWrapping(Algorithm),
+    #[error("{0} is not offered yet: aes-256-gcm and chacha20-poly1305 are")]
+    NotOffered(Algorithm),
     #[error("these bytes are no secret key of {0}")]
     BadSecret(Algorithm),
     #[error("at most {MAX_PLAIN} bytes can be wrapped, with at most {MAX_CONTEXT} of context")]
@@ -181,12 +183,13 @@ fn aead_of(algorithm: Algorithm) -> Result<&'static aead::Algorithm, SealingErro
     match algorithm {
         Algorithm::Aes256Gcm => Ok(&aead::AES_256_GCM),
         Algorithm::ChaCha20Poly1305 => Ok(&aead::CHACHA20_POLY1305),
+        Algorithm::XWing => Err(SealingError::NotOffered(algorithm)),
         _ => Err(SealingError::NotForWrapping(algorithm)),
     }
 }
 
 /// How a blob names its algorithm; numbers are never given twice.
-pub(super) const fn blob_number(algorithm: Algorithm) -> u8 {
+const fn blob_number(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::Aes256Gcm => 1,
         Algorithm::ChaCha20Poly1305 => 2,
@@ -200,11 +203,7 @@ fn header(algorithm: Algorithm, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
 }
 
 /// Format, then algorithm, then length: what is wrong first is said first.
-pub(super) fn check_blob(
-    algorithm: Algorithm,
-    blob: &[u8],
-    least: usize,
-) -> Result<(), SealingError> {
+fn check_blob(algorithm: Algorithm, blob: &[u8], least: usize) -> Result<(), SealingError> {
     let short = SealingError::Truncated {
         least,
         got: blob.len(),
