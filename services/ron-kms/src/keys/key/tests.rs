@@ -173,13 +173,12 @@ fn metadata_reads_back_and_what_we_cannot_have_written_is_unsound() {
         ("\"format\":1", "\"format\":2"),
         ("\"min_version\":1", "\"min_version\":3"),
         ("\"min_version\":1", "\"min_version\":0"),
-        ("{\"2\":", "{\"3\":"),
+        ("\"2\":{", "\"3\":{"),
         ("\"1\":{", "\"7\":{"),
     ] {
         let changed = json.replace(from, to);
-        if changed != json {
-            assert!(!serde_json::from_str::<Key>(&changed).unwrap().is_sound());
-        }
+        assert_ne!(changed, json, "{from}");
+        assert!(!serde_json::from_str::<Key>(&changed).unwrap().is_sound());
     }
     let unknown = json.replacen('{', "{\"x\":1,", 1);
     assert!(serde_json::from_str::<Key>(&unknown).is_err());
