@@ -114,8 +114,10 @@ mod tests {
         idle: Duration::from_secs(60),
     };
 
-    /// What is seen at which second, and which limit must then be due, when.
-    fn check(steps: &[(u64, Seen, Option<(u64, Phase)>)]) {
+    /// At this second this is seen; then this limit must be due at that second.
+    type Step = (u64, Seen, Option<(u64, Phase)>);
+
+    fn check(steps: &[Step]) {
         let start = crate::serve::tests::some_instant();
         let at = |s: u64| start + Duration::from_secs(s);
         let mut watch = Watch::new(LIMITS, start);
