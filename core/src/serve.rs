@@ -247,6 +247,10 @@ impl Server {
             .is_err()
         {
             report.aborted_at_close = self.0.ask_all(Wish::Abort);
+            tracing::warn!(
+                connections = report.aborted_at_close,
+                "requests outlived the close grace and are cut"
+            );
             options
                 .stats
                 .aborted_at_close

@@ -178,7 +178,7 @@ impl Process {
 }
 
 fn signal_stops() {
-    // proves: EDG-6.1
+    // proves: ADM-6.1, KMS-6.1, DHT-6.1, EDG-6.1
     for name in ["INT", "TERM"] {
         let process = Process::start("polite", &[]);
         process.expect("ready");

@@ -151,7 +151,7 @@ async fn malformed_requests_are_answered_and_closed(pair: Pair) {
     assert_eq!(client.answer().await.status(), 400);
     assert!(client.closed().await.is_empty());
     server.until_open(&pair.client, 0).await;
-    // proves: KMS-7.3
+    // proves: KMS-7.3, DHT-7.2
     assert_eq!(server.shutdowns.counts(), [1]);
 }
 

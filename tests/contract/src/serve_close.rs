@@ -104,7 +104,7 @@ async fn idle_connections_close_and_requests_in_hand_are_finished(pair: Pair) {
     let report = server.task.await.unwrap();
     assert_eq!((report.accepted, report.aborted_at_close), (3, 0));
     assert_eq!(server.stats.open.load(Relaxed), 0);
-    // proves: KMS-7.3
+    // proves: KMS-7.3, DHT-7.2
     assert_eq!(server.shutdowns.counts(), [1, 1, 1]);
 }
 
@@ -150,7 +150,6 @@ async fn requests_that_outlive_the_grace_are_cut_and_counted(pair: Pair) {
     begun.notified().await;
     let start = pair.client.now();
     server.stop.trigger();
-    // proves: ADM-1.19
     assert_eq!(server.task.await.unwrap().aborted_at_close, 1);
     assert!(pair.client.now() - start >= SHORT);
     assert!(dropped.await.is_err(), "the handler is gone");
@@ -199,7 +198,7 @@ async fn a_handshake_that_fails_or_hangs_is_shut_down(pair: Pair) {
         let mut client = Raw::connect(&pair.client, server.addr).await;
         assert!(client.closed().await.is_empty());
         server.until_open(&pair.client, 0).await;
-        // proves: KMS-7.3
+        // proves: KMS-7.3, DHT-7.2
         assert_eq!(server.shutdowns.counts(), [1]);
         let failed = server.stats.handshakes_failed.load(Relaxed);
         let timed_out = server.stats.timeouts(ron_core::serve::Phase::HeaderRead);

@@ -62,7 +62,7 @@ async fn a_silent_client_is_closed(pair: Pair) {
     assert!(pair.client.now() - start >= SHORT);
     server.until_open(&pair.client, 0).await;
     assert_eq!(server.stats.timeouts(Phase::HeaderRead), 1);
-    // proves: KMS-7.3
+    // proves: KMS-7.3, DHT-7.2
     assert_eq!(server.shutdowns.counts(), [1]);
 }
 
@@ -241,7 +241,7 @@ async fn a_client_that_reads_nothing_is_cut(pair: Pair) {
         .await;
     assert!(pair.client.now() - start >= SHORT);
     server.until_open(&pair.client, 0).await;
-    // proves: KMS-7.3
+    // proves: KMS-7.3, DHT-7.2
     assert_eq!(server.shutdowns.counts(), [1]);
 }
 
@@ -291,7 +291,7 @@ async fn connections_over_the_limit_hear_busy(pair: Pair) {
     assert_eq!(first.get("/").await.status(), 200);
     assert_eq!(second.get("/").await.status(), 200);
 
-    // proves: KMS-12.1, ADM-12.1
+    // proves: ADM-12.1
     let mut third = Raw::connect(&pair.client, server.addr).await;
     let answer = third.answer().await;
     assert_eq!(answer.status(), 503);
