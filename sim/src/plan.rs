@@ -377,3 +377,104 @@ impl fmt::Display for Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(faults: &str) -> Scenario {
+        let text = format!(
+            "about = \"x\"\n[[node]]\nname = \"pool\"\nservice = \"pool\"\ncount = 3\n{faults}\n\
+             [check]\nalways = []\neventually = {{ within_s = 1, hold = [] }}\n"
+        );
+        Scenario::parse("x", "x.toml", &text).expect("a valid scenario")
+    }
+
+    fn nodes() -> Vec<String> {
+        ["pool", "pool-2", "pool-3"].map(str::to_owned).to_vec()
+    }
+
+    /// Every kind once, its times far apart enough to be told from each other.
+    fn every_kind() -> Scenario {
+        let faults = FAULT_KINDS.iter().map(|kind| {
+            let key = |key: &&str| match *key {
+                "task" => "task = \"worker\"\n".to_owned(),
+                "one_way" => "one_way = true\n".to_owned(),
+                key => format!("{key} = [10, 20]\n"),
+            };
+            let keys: String = kind.keys.iter().map(key).collect();
+            let name = kind.name;
+            format!(
+                "[[fault]]\nkind = \"{name}\"\non = \"*\"\nat_s = [1, 3]\ntimes = [2, 4]\n{keys}"
+            )
+        });
+        scenario(&faults.collect::<String>())
+    }
+
+    /// All numbers of a fault.
+    fn numbers(fault: &Fault) -> Vec<i64> {
+        let json = serde_json::to_value(fault).expect("a fault is data");
+        let fields = json.as_object().expect("with named fields").values();
+        fields.filter_map(serde_json::Value::as_i64).collect()
+    }
+
+    #[test]
+    fn a_plan_keeps_to_the_ranges_of_its_scenario_and_to_the_order_of_time() {
+        let scenario = every_kind();
+        let (mut times, mut struck) = (Vec::new(), Vec::new());
+        for seed in 0..50 {
+            let plan = draw(&scenario, seed, &nodes());
+            assert!(plan.is_sorted_by_key(|planned| planned.at_us));
+            let whole = 2 * FAULT_KINDS.len()..=4 * FAULT_KINDS.len();
+            assert!(whole.contains(&plan.len()), "{}", plan.len());
+            for planned in plan {
+                assert!((1_000_000..=3_000_000).contains(&planned.at_us));
+                for n in numbers(&planned.fault) {
+                    assert!((10..=20).contains(&n), "{n} in {:?}", planned.fault);
+                }
+                times.push(planned.at_us);
+                struck.push(planned.on);
+            }
+        }
+        // Drawn, not fixed: near both ends, and on every node.
+        assert!(times.iter().any(|at| *at < 1_050_000) && times.iter().any(|at| *at > 2_950_000));
+        assert!(nodes().iter().all(|node| struck.contains(node)));
+    }
+
+    #[test]
+    fn a_seed_always_draws_the_same_plan_and_another_seed_another() {
+        let scenario = every_kind();
+        assert_eq!(draw(&scenario, 7, &nodes()), draw(&scenario, 7, &nodes()));
+        assert_ne!(draw(&scenario, 7, &nodes()), draw(&scenario, 8, &nodes()));
+    }
+
+    #[test]
+    fn taking_a_later_fault_out_does_not_shift_what_the_others_draw() {
+        let one = "[[fault]]\nkind = \"net.loss\"\non = \"*\"\nat_s = [1, 9]\n";
+        let two = format!("{one}[[fault]]\nkind = \"net.slow\"\non = \"*\"\nat_s = [1, 9]\n");
+        let alone = draw(&scenario(one), 3, &nodes());
+        assert!(draw(&scenario(&two), 3, &nodes()).contains(&alone[0]));
+    }
+
+    #[test]
+    fn a_plan_that_was_saved_is_the_same_plan() {
+        let plan = draw(&every_kind(), 1, &nodes());
+        let text = serde_json::to_string(&plan).expect("a plan is data");
+        let back: Vec<Planned> = serde_json::from_str(&text).expect("and can be read back");
+        assert_eq!(plan, back);
+    }
+
+    #[test]
+    fn a_name_means_its_node_and_its_group_and_no_other() {
+        for (on, node, expected) in [
+            ("pool", "pool", true),
+            ("pool", "pool-2", true),
+            ("pool-2", "pool-2", true),
+            ("pool-2", "pool", false),
+            ("pool", "pools", false),
+            ("*", "pool", true),
+        ] {
+            assert_eq!(matches(on, node), expected, "{on} {node}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 mod faults;
 mod net;
+mod recorder;
 
 use std::{io, net::SocketAddr, time::Duration};
 
