@@ -120,7 +120,6 @@ struct Host {
 struct Backlog {
     waiting: VecDeque<(SimStream, SocketAddr)>,
     acceptor: Option<Waker>,
-    closed: bool,
 }
 
 impl Network {
@@ -517,7 +516,6 @@ impl Drop for SimListener {
     fn drop(&mut self) {
         let waiting = {
             let mut backlog = self.backlog.lock().unwrap();
-            backlog.closed = true;
             std::mem::take(&mut backlog.waiting)
         };
         let mut state = self.net.lock();

@@ -336,3 +336,29 @@ async fn stop_all(world: &World) {
         timer::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenarios_drift_reaches_the_clock_of_its_node() {
+        let thread = std::thread::spawn(|| {
+            let runtime =
+                madsim::runtime::Runtime::with_seed_and_config(1, madsim::Config::default());
+            runtime.block_on(async {
+                let mut scenario =
+                    Scenario::load(&crate::scenario::root(), "clock-jump").expect("it is there");
+                scenario.node[0].drift_ppm = crate::scenario::Span::fixed(123.0);
+                let recorder = Recorder::new(Vec::new(), false, false);
+                let (world, client) = build(&scenario, 1, &recorder, &Watch::default());
+                let told = drifts(&scenario, 1, &world);
+                let node = world.find("pool").expect("the scenario's node");
+                assert_eq!(world.node_parts(node).clock.drift_ppm(), 123);
+                assert_eq!(world.node_parts(client).clock.drift_ppm(), 0);
+                assert_eq!(told, ["drift pool +123 ppm"]);
+            });
+        });
+        thread.join().expect("the test's world");
+    }
+}

@@ -4,6 +4,7 @@
 //! line that names the file, the place and what is allowed.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     time::Duration,
@@ -264,6 +265,12 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// What `sometimes` lists and no seed reached. A run that never came near its subject proves nothing.
+    pub fn unreached(&self, marks: &BTreeMap<String, u64>) -> Vec<&str> {
+        let listed = self.check.sometimes.iter().map(String::as_str);
+        listed.filter(|mark| !marks.contains_key(*mark)).collect()
+    }
+
     /// The name as a test path: `kms/disk-full` is `kms::disk_full`.
     pub fn test_name(&self) -> String {
         test_name(&self.name)
@@ -328,4 +335,29 @@ pub fn root() -> PathBuf {
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")),
         PathBuf::from,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_that_no_seed_reached_is_told() {
+        let scenario = Scenario::load(&root(), "shutdown-race").expect("the scenario is there");
+        let reached = |marks: &[&str]| {
+            marks
+                .iter()
+                .map(|m| ((*m).to_owned(), 1))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let all: Vec<&str> = scenario
+            .check
+            .sometimes
+            .iter()
+            .map(String::as_str)
+            .collect();
+        assert!(all.len() > 1);
+        assert!(scenario.unreached(&reached(&all)).is_empty());
+        assert_eq!(scenario.unreached(&reached(&all[1..])), all[..1]);
+    }
 }

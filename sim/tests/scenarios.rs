@@ -109,13 +109,7 @@ fn all_seeds(scenario: &Scenario) -> Result<(), Failed> {
             *marks.entry(mark).or_default() += count;
         }
     }
-    // A run that never came near its subject proves nothing.
-    let unreached: Vec<_> = scenario
-        .check
-        .sometimes
-        .iter()
-        .filter(|m| !marks.contains_key(*m))
-        .collect();
+    let unreached = scenario.unreached(&marks);
     if unreached.is_empty() {
         return Ok(());
     }

@@ -80,6 +80,8 @@ async fn idle_connections_close_and_requests_in_hand_are_finished(pair: Pair) {
     let gate = Gate::new();
     let options = ServeOptions {
         close_grace: Duration::from_secs(60),
+        // So that nothing but the stop itself can close an idle connection.
+        write: Duration::from_secs(600),
         ..ServeOptions::default()
     };
     let server = Server::start(&pair, gate.app, options).await;
