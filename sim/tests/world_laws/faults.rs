@@ -159,7 +159,7 @@ fn a_fault_of_the_network_lasts_its_time_and_no_longer() {
                 for_ms,
                 per_10_000: 9000,
             },
-            0 * MS,
+            Duration::ZERO,
             900 * SECOND,
         ),
     ];

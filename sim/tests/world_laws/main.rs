@@ -1,5 +1,9 @@
 //! Laws of the simulated world itself, each shown between two bare nodes: a world that breaks one would
 //! pass services that no real machine forgives. Every law is tried over several seeds.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives simulations from outside of them"
+)]
 
 mod faults;
 mod net;

@@ -27,7 +27,7 @@ fn a_byte_takes_at_least_the_latency_of_its_link() {
 #[test]
 fn segments_never_overtake_each_other() {
     law(|two: Two| async move {
-        two.set_both(|link| link.latency = (0 * MS, 500 * MS));
+        two.set_both(|link| link.latency = (std::time::Duration::ZERO, 500 * MS));
         let (mut a, mut b) = two.connected().await;
         let sent: Vec<u8> = (0..=255).collect();
         for byte in &sent {
