@@ -43,7 +43,11 @@ pub fn in_world<F: Future<Output = ()>>(body: impl FnOnce(Env, Trace) -> F) {
         trace: trace.clone(),
         fills: AtomicU8::new(0),
     });
-    runtime.block_on(body(env, trace));
+    // The paused clock jumps there at once when nothing else can move: a hang is a failure, not a wait.
+    let limit = Duration::from_secs(24 * 3600);
+    runtime
+        .block_on(async { tokio::time::timeout(limit, body(env, trace)).await })
+        .expect("the test's world hangs");
 }
 
 /// Lets the clock run for that long, and with it whatever is due.
