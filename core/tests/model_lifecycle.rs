@@ -13,7 +13,7 @@ fn model(defect: Defect) -> LifecycleModel {
     LifecycleModel::new(defect, Instant::now())
 }
 
-// proves: KMS-1.8, KMS-6.7, KMS-10.11, DHT-6.6, DHT-6.7, EDG-6.4, ADM-1.19, RWD-6.8
+// proves: KMS-1.8, KMS-6.7, DHT-6.6, DHT-6.7, EDG-6.4, ADM-1.19, RWD-6.8
 #[test]
 fn the_shipped_machine_keeps_every_law_in_every_interleaving() {
     let checker = model(Defect::None).checker().spawn_bfs().join();
