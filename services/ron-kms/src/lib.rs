@@ -7,7 +7,11 @@
 //!
 //! Start with [`audit`] or [`keys`].
 
+pub mod ask;
 pub mod audit;
+pub mod backend;
+pub mod error;
 pub mod keys;
+pub mod keystore;
 #[cfg(feature = "models")]
 pub mod models;

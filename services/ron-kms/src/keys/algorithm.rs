@@ -83,6 +83,11 @@ impl Algorithm {
         }
     }
 
+    /// Each sealing takes a number that was never used before; X-Wing makes a fresh key each time instead.
+    pub const fn needs_nonce(self) -> bool {
+        matches!(self, Algorithm::Aes256Gcm | Algorithm::ChaCha20Poly1305)
+    }
+
     /// The standard algorithms it consists of: two for a hybrid, else itself.
     pub const fn parts(self) -> &'static [Algorithm] {
         match self {
