@@ -10,7 +10,9 @@
 pub mod ask;
 pub mod audit;
 pub mod backend;
+pub mod engine;
 pub mod error;
+pub mod index;
 pub mod keys;
 pub mod keystore;
 #[cfg(feature = "models")]

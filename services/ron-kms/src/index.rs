@@ -1,0 +1,146 @@
+//! The key index: every key with its versions' public halves, as one snapshot that readers share.
+//!
+//! Verifying, listing and checking what may be used read it without a lock; the one writer is the key ring.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use crate::{
+    ask::{Caller, KeyRef},
+    backend::Material,
+    error::KmsError,
+    keys::{Key, Kid, Use, key::WallMs, public::PublicKey},
+    keystore::StoredKey,
+};
+
+#[derive(Clone, Debug, Default)]
+pub struct KeyIndex {
+    keys: HashMap<Kid, Arc<Entry>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub key: Key,
+    pub versions: BTreeMap<u32, Arc<Held>>,
+}
+
+/// One version: its secret as the backend left it, and its public half if it has one.
+#[derive(Debug)]
+pub struct Held {
+    pub material: Material,
+    pub public: Option<PublicKey>,
+    /// As stored; X-Wing has one that does not sign.
+    pub public_raw: Vec<u8>,
+}
+
+impl KeyIndex {
+    pub fn get(&self, kid: &Kid) -> Option<&Arc<Entry>> {
+        self.keys.get(kid)
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The keys a caller may see, by kid.
+    pub fn visible(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+        let own = |entry: &&Arc<Entry>| caller.may_touch(entry.key.tenant());
+        let mut entries: Vec<Arc<Entry>> = self.keys.values().filter(own).cloned().collect();
+        entries.sort_by(|a, b| a.key.kid().cmp(b.key.kid()));
+        entries
+    }
+
+    /// A key the caller may touch. One of another tenant is as good as absent.
+    pub fn find(&self, caller: &Caller, kid: &Kid) -> Result<&Arc<Entry>, KmsError> {
+        let entry = self.get(kid).ok_or(KmsError::NoSuchKey)?;
+        match caller.may_touch(entry.key.tenant()) {
+            true => Ok(entry),
+            false => Err(KmsError::NoSuchKey),
+        }
+    }
+
+    pub(crate) fn with(&self, entry: Entry) -> KeyIndex {
+        let mut keys = self.keys.clone();
+        keys.insert(entry.key.kid().clone(), Arc::new(entry));
+        KeyIndex { keys }
+    }
+
+    pub(crate) fn from_stored(stored: Vec<StoredKey>) -> Result<KeyIndex, KmsError> {
+        let mut keys = HashMap::new();
+        for stored in stored {
+            let entry = Entry::from_stored(stored)?;
+            keys.insert(entry.key.kid().clone(), Arc::new(entry));
+        }
+        Ok(KeyIndex { keys })
+    }
+}
+
+impl Entry {
+    fn from_stored(stored: StoredKey) -> Result<Entry, KmsError> {
+        let damaged = |what: &str| KmsError::Store(format!("{}: {what}", stored.key.kid()));
+        if !stored.key.is_sound() {
+            return Err(damaged("its versions are not what they should be"));
+        }
+        let mut versions = BTreeMap::new();
+        for (number, version) in stored.versions {
+            let held = Held::new(&stored.key, number, version.sealed, version.public);
+            versions.insert(
+                number,
+                Arc::new(held.ok_or(damaged("a public key is not one"))?),
+            );
+        }
+        if !versions.keys().eq(stored.key.versions().keys()) {
+            return Err(damaged("a version is missing"));
+        }
+        Ok(Entry {
+            key: stored.key,
+            versions,
+        })
+    }
+
+    /// The version a caller means: the one named, or the head.
+    pub fn version(&self, wanted: &KeyRef) -> u32 {
+        wanted.version.unwrap_or_else(|| self.key.head())
+    }
+
+    pub fn held(&self, version: u32) -> Option<&Arc<Held>> {
+        self.versions.get(&version)
+    }
+
+    /// Whether a public half can be shown, and to whom it is of use.
+    pub fn may_show(&self, version: u32, now: WallMs) -> bool {
+        self.key.algorithm().key_use() == Use::Sign && self.key.may_verify(version, now).is_ok()
+    }
+}
+
+impl Held {
+    pub(crate) fn new(
+        key: &Key,
+        version: u32,
+        sealed: Vec<u8>,
+        public_raw: Vec<u8>,
+    ) -> Option<Held> {
+        let algorithm = key.algorithm();
+        let public = match algorithm.key_use() {
+            Use::Sign => Some(PublicKey::from_raw(algorithm, &public_raw).ok()?),
+            Use::Wrap => None,
+        };
+        Some(Held {
+            material: Material::new(key.id(version)?, algorithm, sealed),
+            public,
+            public_raw,
+        })
+    }
+}
+
+impl Caller {
+    pub fn may_touch(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant)
+    }
+}
