@@ -13,7 +13,7 @@ use crate::{
 
 /// A handle; clones share one engine.
 #[derive(Clone)]
-pub struct Kms(Arc<()>);
+pub struct Kms(pub Arc<()>);
 
 /// A signed statement about a key: what holds it, and whether it can be taken out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,13 +65,13 @@ impl KeyIndex {
         }
     }
 
-    pub(crate) fn with(&self, entry: Entry) -> KeyIndex {
+    pub fn with(&self, entry: Entry) -> KeyIndex {
         let mut keys = self.keys.clone();
         keys.insert(entry.key.kid().clone(), Arc::new(entry));
         KeyIndex { keys }
     }
 
-    pub(crate) fn from_stored(stored: Vec<StoredKey>) -> Result<KeyIndex, KmsError> {
+    pub fn from_stored(stored: Vec<StoredKey>) -> Result<KeyIndex, KmsError> {
         let mut keys = HashMap::new();
         for stored in stored {
             let entry = Entry::from_stored(stored)?;
@@ -120,7 +120,7 @@ impl Entry {
 }
 
 impl Held {
-    pub(crate) fn new(
+    pub fn new(
         key: &Key,
         version: u32,
         sealed: Vec<u8>,
