@@ -104,9 +104,9 @@ impl Entry {
         })
     }
 
-    /// The version a caller means: the one named, or the head.
+    /// The version a caller means: the one named, or the newest.
     pub fn version(&self, wanted: &KeyRef) -> u32 {
-        wanted.version.unwrap_or_else(|| self.key.head())
+        wanted.version.unwrap_or_else(|| self.key.newest())
     }
 
     pub fn held(&self, version: u32) -> Option<&Arc<Held>> {
@@ -120,16 +120,14 @@ impl Entry {
 }
 
 impl Held {
-    pub fn new(
-        key: &Key,
-        version: u32,
-        sealed: Vec<u8>,
-        public_raw: Vec<u8>,
-    ) -> Option<Held> {
+    pub fn new(key: &Key, version: u32, sealed: Vec<u8>, public_raw: Vec<u8>) -> Option<Held> {
         let algorithm = key.algorithm();
         let public = match algorithm.key_use() {
-            Use::Sign => Some(PublicKey::from_raw(algorithm, &public_raw).ok()?),
-            Use::Wrap => None,
+            // A version that was lost before it was stored has no public half.
+            Use::Sign if !public_raw.is_empty() => {
+                Some(PublicKey::from_raw(algorithm, &public_raw).ok()?)
+            }
+            Use::Sign | Use::Wrap => None,
         };
         Some(Held {
             material: Material::new(key.id(version)?, algorithm, sealed),

@@ -7,13 +7,23 @@
 //!
 //! Start with [`audit`] or [`keys`].
 
+pub mod appender;
 pub mod ask;
 pub mod audit;
+pub mod auditor;
 pub mod backend;
+pub mod checkpointer;
+pub mod config;
 pub mod engine;
 pub mod error;
+pub mod history;
 pub mod index;
+pub mod journal;
 pub mod keys;
 pub mod keystore;
+pub mod metrics;
 #[cfg(feature = "models")]
 pub mod models;
+pub mod op_ids;
+pub mod quota;
+pub mod verify_cache;

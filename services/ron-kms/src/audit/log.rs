@@ -380,6 +380,15 @@ impl AuditLog {
         }
     }
 
+    /// The file is not what it was: no more records, so that the evidence stays as it is.
+    pub fn handle_mismatch(&mut self, mismatch: Mismatch) -> Vec<Act> {
+        if self.mismatch.is_some() {
+            return Vec::new();
+        }
+        self.mismatch = Some(mismatch);
+        self.degrade()
+    }
+
     // ---------------------------------------------------------------------------------- the end
 
     /// No more operations. What is in flight may still come; the last batch says that the log is closed.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Algorithm, Kid, Use, VersionedKid};
+use crate::history::Told;
 
 /// The format of stored metadata.
 pub const KEY_FORMAT: u32 = 1;
@@ -272,6 +273,37 @@ impl Key {
             }
         }
         due
+    }
+
+    /// Becomes what the log tells of it; returns the versions that were not here, now destroyed.
+    pub fn follow(&mut self, told: &Told, now: WallMs) -> Vec<u32> {
+        let mut lost = Vec::new();
+        let end = told.states.last_key_value().map_or(0, |(n, _)| *n);
+        for number in self.head() + 1..=end.min(MAX_VERSIONS as u32) {
+            let version = Version {
+                created_ms: now,
+                state: State::Destroyed { at_ms: now },
+            };
+            self.versions.insert(number, version);
+            lost.push(number);
+        }
+        for (number, state) in &told.states {
+            if let Some(version) = self.versions.get_mut(number)
+                && !matches!(version.state, State::Destroyed { .. })
+            {
+                version.state = *state;
+            }
+        }
+        let minimum = told.min_version.min(self.head());
+        self.policy.min_version = self.policy.min_version.max(minimum);
+        lost
+    }
+
+    /// The version meant by a caller who names none: the newest that is not destroyed.
+    pub fn newest(&self) -> u32 {
+        let alive = |(_, v): &(&u32, &Version)| !matches!(v.state, State::Destroyed { .. });
+        let newest = self.versions.iter().rev().find(alive);
+        newest.map_or_else(|| self.head(), |(n, _)| *n)
     }
 
     fn may_produce(&self, version: u32, now: WallMs) -> Result<(), Refusal> {

@@ -137,4 +137,8 @@ pub enum Mismatch {
     OldCheckpoint { told: u64, covered: u64 },
     #[error("the stored checkpoint does not verify")]
     BadCheckpoint,
+    #[error("the file of records is gone, or is no longer the one that was opened")]
+    Replaced,
+    #[error("the file of records is of another log, or its header is damaged")]
+    OtherLog,
 }

@@ -1,0 +1,236 @@
+//! The audit appender: takes what the queue holds, writes it as one batch, answers whoever waits.
+//!
+//! One batch at a time, each durable before the next begins. A batch that fails is undone: what it may have
+//! left in the file is cut off before anything else is written.
+
+use std::{sync::Arc, time::Duration};
+
+use ron_core::{backoff::Backoff, supervisor::TaskContext};
+use tokio::sync::oneshot;
+
+use crate::{
+    audit::log::{Act, Mismatch, Trouble},
+    auditor::{Auditor, Item, Recorded},
+    journal::{self, JournalError},
+};
+
+type Waiters = Vec<Option<oneshot::Sender<Result<Recorded, Trouble>>>>;
+
+/// Runs until the queue is closed and drained, and the log is closed behind it.
+pub async fn run(auditor: Arc<Auditor>, context: TaskContext) {
+    let mut appender = Appender {
+        auditor,
+        rng: context.env.rng(),
+        failures: 0,
+    };
+    appender.undo_unfinished().await;
+    loop {
+        let wants = appender.auditor.step(|log| log.wants_append());
+        let items = if wants {
+            appender.take_ready()
+        } else {
+            let auditor = &appender.auditor;
+            tokio::select! {
+                biased;
+                items = auditor.queue.pop_batch(auditor.batch_max) => {
+                    if items.is_empty() {
+                        break;
+                    }
+                    items
+                }
+                () = auditor.append_wanted.notified() => continue,
+            }
+        };
+        appender.append(items).await;
+        appender.rest().await;
+    }
+    appender.close().await;
+}
+
+struct Appender {
+    auditor: Arc<Auditor>,
+    rng: ron_core::Rng,
+    /// In a row.
+    failures: u32,
+}
+
+const BACKOFF: Backoff = Backoff::band(
+    Duration::from_millis(20),
+    Duration::from_millis(40),
+    Duration::from_secs(1),
+);
+
+impl Appender {
+    /// An earlier incarnation may have died with a batch in its hands.
+    async fn undo_unfinished(&mut self) {
+        let acts = self.auditor.step(|log| log.handle_append_failed());
+        self.perform(acts, Vec::new()).await;
+    }
+
+    fn take_ready(&self) -> Vec<Item> {
+        let next = || self.auditor.queue.try_pop();
+        std::iter::from_fn(next)
+            .take(self.auditor.batch_max)
+            .collect()
+    }
+
+    async fn append(&mut self, items: Vec<Item>) {
+        let wall_ms = self.auditor.env.wall_ms();
+        let mut waiters = Waiters::new();
+        let mut submissions = Vec::with_capacity(items.len());
+        for (item, ticket) in items.into_iter().zip(0..) {
+            let (submission, waiter) = item.into_submission(ticket);
+            submissions.push(submission);
+            waiters.push(waiter);
+        }
+        let acts = self
+            .auditor
+            .step(|log| log.begin_append(wall_ms, submissions));
+        self.perform(acts, waiters).await;
+        let now_ms = self.auditor.now_ms();
+        if self.auditor.step(|log| log.checkpoint_due(now_ms)) {
+            self.auditor.checkpoint_wanted.notify_one();
+        }
+    }
+
+    async fn perform(&mut self, acts: Vec<Act>, mut waiters: Waiters) {
+        let mut todo = std::collections::VecDeque::from(acts);
+        while let Some(act) = todo.pop_front() {
+            match act {
+                Act::Write { at, bytes } => todo.extend(self.write(at, bytes).await),
+                Act::Truncate { len } => self.truncate(len).await,
+                Act::Proceed { ticket, seq, index } => {
+                    let index = Some(index);
+                    answer(&mut waiters, ticket, Ok(Recorded { seq, index }));
+                }
+                Act::Refuse { ticket, trouble } => answer(&mut waiters, ticket, Err(trouble)),
+                Act::Degraded | Act::Ready => self.auditor.tell(&[act]),
+                Act::Publish { .. } => {}
+            }
+        }
+    }
+
+    async fn write(&mut self, at: u64, bytes: Vec<u8>) -> Vec<Act> {
+        let auditor = &self.auditor;
+        let (journal, epoch) = (auditor.journal.clone(), auditor.journal.epoch());
+        let length = bytes.len() as u64;
+        let mut writing = std::pin::pin!(
+            auditor
+                .env
+                .disk(move |disk| { journal.write(disk.as_ref(), epoch, at, &bytes) })
+        );
+        let written = tokio::select! {
+            biased;
+            written = &mut writing => written,
+            () = auditor.env.sleep(auditor.append_deadline) => {
+                auditor.metrics.io_timeouts.with(&["append"]).inc();
+                writing.await
+            }
+        };
+        match written {
+            Ok(Ok(())) => {
+                self.failures = 0;
+                let acts = auditor.step(|log| log.handle_appended());
+                auditor
+                    .env
+                    .probe("kms.appended", auditor.size(), format_args!("{length}"));
+                acts
+            }
+            Ok(Err(JournalError::Replaced)) => {
+                let mut acts = auditor.step(|log| log.handle_mismatch(Mismatch::Replaced));
+                acts.extend(auditor.step(|log| log.handle_append_failed()));
+                acts
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the audit log could not be written");
+                self.failures += 1;
+                auditor.step(|log| log.handle_append_failed())
+            }
+            Err(_) => {
+                self.failures += 1;
+                auditor.step(|log| log.handle_append_failed())
+            }
+        }
+    }
+
+    /// Until it is done: nothing may be written behind what a failed write left.
+    async fn truncate(&mut self, len: u64) {
+        let mut attempt = 0;
+        loop {
+            let journal = self.auditor.journal.clone();
+            let cut = self
+                .auditor
+                .env
+                .disk(move |disk| journal.truncate(disk.as_ref(), len))
+                .await;
+            match cut {
+                Ok(Ok(())) => {
+                    self.auditor.step(|log| log.handle_truncated());
+                    return;
+                }
+                Ok(Err(JournalError::Replaced)) => {
+                    let acts = self
+                        .auditor
+                        .step(|log| log.handle_mismatch(Mismatch::Replaced));
+                    self.auditor.tell(&acts);
+                    return;
+                }
+                _ => {
+                    let delay = BACKOFF.delay(attempt, &mut self.rng);
+                    attempt += 1;
+                    self.auditor
+                        .metrics
+                        .backoff_retries
+                        .with(&["truncate"])
+                        .inc();
+                    self.auditor.env.sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    /// After a failure, so that a broken disk is not asked without pause. The queue's policy holds meanwhile.
+    async fn rest(&mut self) {
+        if self.failures > 0 {
+            let delay = BACKOFF.delay(self.failures - 1, &mut self.rng);
+            self.auditor.metrics.backoff_retries.with(&["append"]).inc();
+            self.auditor.env.sleep(delay).await;
+        }
+    }
+
+    /// All that was queued is written; the last record says that nothing is missing.
+    async fn close(&mut self) {
+        self.auditor.step(|log| {
+            log.handle_all_abandoned();
+            log.close();
+        });
+        // The process is about to end: what cannot be written by the phase's deadline is told at the next start.
+        loop {
+            self.append(Vec::new()).await;
+            let (closed, stuck) = self
+                .auditor
+                .step(|log| (log.is_closed(), log.mismatch().is_some()));
+            if closed || stuck {
+                return;
+            }
+            let freed = self
+                .auditor
+                .env
+                .disk(|disk| journal::free_reserve(disk.as_ref()))
+                .await;
+            if !matches!(freed, Ok(Ok(true))) {
+                self.rest().await;
+            }
+        }
+    }
+}
+
+fn answer(waiters: &mut Waiters, ticket: u64, result: Result<Recorded, Trouble>) {
+    let waiter = usize::try_from(ticket)
+        .ok()
+        .and_then(|ticket| waiters.get_mut(ticket))
+        .and_then(Option::take);
+    if let Some(waiter) = waiter {
+        let _ = waiter.send(result);
+    }
+}

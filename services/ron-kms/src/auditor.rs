@@ -1,0 +1,581 @@
+//! The audit log's shell: the deciding machine behind a lock, the queue before it, the files below it.
+//!
+//! Whoever uses a key asks here first ([`Auditor::admit`]) and tells here afterwards ([`Auditor::record`]).
+//! The appender and the checkpointer do the writing. Always: a number that was given out comes back, by a
+//! record, as dropped or as abandoned, even if its holder dies.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use aws_lc_rs::signature::{Ed25519KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair};
+use bytes::Bytes;
+use ron_core::{
+    Env,
+    lock::{LockDecl, RankedMutex},
+    queue::{Queue, Refused, WaitThenDropOldest},
+    readiness::Gate,
+    snapshot::{SnapshotReader, SnapshotWriter, snapshot},
+};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    audit::{
+        checkpoint::{Checkpoint, SigningKeys, Trust},
+        log::{Act, Admission, Answer, AuditLog, Head, Refusal, Submission, Trouble},
+        merkle::prove_inclusion,
+        receipt::Receipt,
+        record::{Action, Event, Seq},
+        recovery::Recovery,
+        sequence::Missing,
+        tiles::{Kind, TILE_WIDTH, Tile, TileNodes, parse_entries},
+    },
+    config::Config,
+    error::KmsError,
+    history::KeyHistory,
+    journal::{self, Journal},
+    keystore::Identity,
+    metrics::Metrics,
+    op_ids::{Done, OpIds},
+};
+
+pub const AUDIT_LOCK: LockDecl = LockDecl {
+    name: "audit_state",
+    rank: 3,
+    guards: "the audit log's machine: numbers, the tree's edge, checkpoint counters",
+};
+pub const NOTE_LOCK: LockDecl = LockDecl {
+    name: "note",
+    rank: 5,
+    guards: "the writer of the published checkpoint",
+};
+
+pub type AuditQueue = Queue<Item, WaitThenDropOldest<Item>>;
+
+/// Shared by all who use keys, and by the two tasks that write.
+pub struct Auditor {
+    pub env: Env,
+    pub queue: AuditQueue,
+    pub journal: Journal,
+    pub metrics: Metrics,
+    pub gate: Gate,
+    pub append_deadline: Duration,
+    pub checkpoint_deadline: Duration,
+    pub batch_max: usize,
+    log: RankedMutex<AuditLog>,
+    started: Instant,
+    keys: LogKeys,
+    note: SnapshotReader<Note>,
+    note_writer: RankedMutex<SnapshotWriter<Note>>,
+    attempts: AtomicU64,
+    pub append_wanted: Notify,
+    pub checkpoint_wanted: Notify,
+}
+
+/// The published checkpoint.
+#[derive(Clone, Debug, Default)]
+pub struct Note {
+    pub size: u64,
+    pub bytes: Bytes,
+}
+
+/// What signs the log's checkpoints.
+pub struct LogKeys {
+    pub origin: String,
+    ed25519: Ed25519KeyPair,
+    ml_dsa_44: PqdsaKeyPair,
+}
+
+/// One event on its way into the log.
+pub struct Item {
+    pub number: Option<Number>,
+    pub event: Event,
+    pub attachment: Vec<u8>,
+    pub waiter: Option<oneshot::Sender<Result<Recorded, Trouble>>>,
+}
+
+/// Where an event stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    pub seq: Seq,
+    /// Known if the record is durable.
+    pub index: Option<u64>,
+}
+
+/// A number given out ahead of its record; one that is dropped unused is told to the log.
+pub struct Number {
+    auditor: Arc<Auditor>,
+    seq: Option<Seq>,
+}
+
+/// What the log told at the start.
+pub struct Recovered {
+    pub auditor: Arc<Auditor>,
+    pub nonces: BTreeMap<(String, u32), u64>,
+    pub history: KeyHistory,
+    pub op_ids: OpIds,
+    pub records: u64,
+    pub missing: Option<Missing>,
+    pub mismatch: Option<String>,
+}
+
+/// What the start needs besides the configuration.
+pub struct Opening<'a> {
+    pub env: &'a Env,
+    pub config: &'a Config,
+    pub identity: &'a Identity,
+    pub metrics: Metrics,
+    pub gate: Gate,
+    /// The store has no keys: there may be no log yet.
+    pub fresh: bool,
+}
+
+impl Auditor {
+    /// Opens the log and reads all of it.
+    pub async fn open(opening: Opening<'_>) -> Result<Recovered, KmsError> {
+        let Opening {
+            env,
+            config,
+            identity,
+            metrics,
+            gate,
+            fresh,
+        } = opening;
+        let keys = LogKeys::new(&config.audit.origin, identity)?;
+        let trust = keys.trust()?;
+        let text: String = trust
+            .keys
+            .iter()
+            .map(|key| format!("{}\n", key.encode()))
+            .collect();
+        let (id, policy, limits) = (
+            identity.log_id,
+            config.audit_policy(),
+            config.audit_limits(),
+        );
+        let op_ids = OpIds::new(config.op_id_results, config.op_id_bytes);
+        let wall_ms = env.wall_ms();
+        let read = env
+            .disk(move |disk| {
+                let found = Journal::open(disk.as_ref(), id, &trust, fresh)?;
+                journal::write_keys(disk.as_ref(), &text)?;
+                let mut recovery = Recovery::new(found.stored);
+                let mut told = Told::new(op_ids, wall_ms);
+                let scan = found.journal.scan(|framed| {
+                    recovery.record(&framed);
+                    told.record(&framed);
+                })?;
+                let mut recovered = recovery.finish(&scan, policy, limits, 0);
+                if let Some(mismatch) = found.mismatch {
+                    let _ = recovered.log.handle_mismatch(mismatch);
+                }
+                if let Some(len) = recovered.truncate {
+                    found
+                        .journal
+                        .truncate(disk.as_ref(), len)
+                        .map_err(std::io::Error::other)?;
+                }
+                std::io::Result::Ok((found.journal, found.note, recovered, told, scan.records))
+            })
+            .await;
+        let failed = |error: &dyn std::fmt::Display| KmsError::Store(format!("audit log: {error}"));
+        let (journal, note, recovered, told, records) = read
+            .map_err(|lost| failed(&lost))?
+            .map_err(|error| failed(&error))?;
+        let mismatch = recovered.log.mismatch().map(ToString::to_string);
+        match &mismatch {
+            None => gate.open(),
+            Some(why) => {
+                metrics.integrity_failed.inc();
+                gate.close(why.clone());
+            }
+        }
+        let note = note.map_or_else(Note::default, |bytes| Note {
+            size: journal::published_head(&bytes).map_or(0, |head| head.size),
+            bytes: bytes.into(),
+        });
+        let (note_writer, note) = snapshot(note);
+        let keep = |item: &Item| !item.event.may_be_shed();
+        let wait = Duration::from_millis(config.audit.queue_wait_ms);
+        let auditor = Auditor {
+            env: env.clone(),
+            queue: Queue::new(
+                "audit",
+                config.audit.queue_cap,
+                WaitThenDropOldest { wait, keep },
+            ),
+            journal,
+            metrics,
+            gate,
+            append_deadline: Duration::from_millis(config.audit.append_deadline_ms),
+            checkpoint_deadline: Duration::from_millis(config.audit.checkpoint_deadline_ms),
+            batch_max: config.audit.batch_max,
+            log: RankedMutex::new(AUDIT_LOCK, recovered.log),
+            started: env.now(),
+            keys,
+            note,
+            note_writer: RankedMutex::new(NOTE_LOCK, note_writer),
+            attempts: AtomicU64::new(0),
+            append_wanted: Notify::new(),
+            checkpoint_wanted: Notify::new(),
+        };
+        Ok(Recovered {
+            auditor: Arc::new(auditor),
+            nonces: recovered.nonces,
+            history: told.history,
+            op_ids: told.op_ids,
+            records,
+            missing: recovered.missing,
+            mismatch,
+        })
+    }
+
+    // ------------------------------------------------------------------------- for users of keys
+
+    /// Before a key is used. `None`: submit an intent first.
+    pub fn admit(self: &Arc<Self>, action: Action) -> Result<Option<Number>, Refusal> {
+        let admission = self.log.lock().admit(action);
+        match admission {
+            Ok(Admission::Numbered(seq)) => Ok(Some(Number {
+                auditor: self.clone(),
+                seq: Some(seq),
+            })),
+            Ok(Admission::ByIntent) => Ok(None),
+            // Only verifying goes unrecorded, and verifying does not ask.
+            Ok(Admission::Unrecorded) => Err(Refusal::Integrity),
+            Err(Refusal::NotReserved) => {
+                self.append_wanted.notify_one();
+                Err(Refusal::NotReserved)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Puts an event on its way, and waits until it is durable if its answer must.
+    pub async fn record(
+        &self,
+        number: Option<Number>,
+        event: Event,
+        attachment: Vec<u8>,
+    ) -> Result<Recorded, Trouble> {
+        let rule = self.log.lock().answer_rule(&event);
+        let seq = number.as_ref().and_then(|n| n.seq).or(event.seq());
+        let (waiter, durable) = match rule {
+            Answer::Now => (None, None),
+            Answer::WhenDurable => {
+                let (sender, receiver) = oneshot::channel();
+                (Some(sender), Some(receiver))
+            }
+        };
+        let item = Item {
+            number,
+            event,
+            attachment,
+            waiter,
+        };
+        match self.queue.push(&self.env, item).await {
+            Ok(None) => {}
+            Ok(Some(displaced)) => self.drop_item(displaced),
+            Err(Refused { item, .. }) => {
+                self.drop_item(item);
+                if durable.is_some() {
+                    return Err(Trouble::NotWritten);
+                }
+            }
+        }
+        match durable {
+            None => Ok(Recorded {
+                seq: seq.unwrap_or_default(),
+                index: None,
+            }),
+            Some(durable) => durable.await.unwrap_or(Err(Trouble::NotWritten)),
+        }
+    }
+
+    /// The queue had no room for it.
+    fn drop_item(&self, mut item: Item) {
+        self.metrics.audit_dropped.inc();
+        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
+            self.log.lock().handle_dropped(seq);
+            self.append_wanted.notify_one();
+        }
+        self.env.probe("kms.audit_dropped", 0, format_args!(""));
+    }
+
+    // -------------------------------------------------------------------------------- for readers
+
+    pub fn note(&self) -> Arc<Note> {
+        self.note.load()
+    }
+
+    pub fn origin(&self) -> &str {
+        &self.keys.origin
+    }
+
+    pub fn verifier_keys(&self) -> Result<Vec<String>, KmsError> {
+        Ok(self.keys.trust()?.keys.iter().map(|k| k.encode()).collect())
+    }
+
+    /// The records that are durable.
+    pub fn size(&self) -> u64 {
+        self.log.lock().size()
+    }
+
+    pub fn mismatch(&self) -> Option<String> {
+        self.log.lock().mismatch().map(ToString::to_string)
+    }
+
+    /// A tile of the published tree.
+    pub async fn tile(&self, tile: Tile) -> Result<Bytes, KmsError> {
+        let size = self.note().size;
+        let kind = tile.kind();
+        let first = tile.index().checked_mul(TILE_WIDTH);
+        let end = first.and_then(|first| first.checked_add(u64::from(tile.width()) - 1));
+        let published = end.and_then(|end| Tile::holding(kind, end, size));
+        if published.is_none() {
+            return Err(KmsError::NoSuchRecord);
+        }
+        let read = self
+            .env
+            .disk(move |disk| journal::read_tile(disk.as_ref(), &tile))
+            .await;
+        match read {
+            Ok(Ok(Some(bytes))) => Ok(bytes.into()),
+            Ok(Ok(None)) => Err(KmsError::NoSuchRecord),
+            Ok(Err(error)) => Err(KmsError::Store(format!("audit log: {error}"))),
+            Err(lost) => Err(KmsError::Store(format!("audit log: {lost}"))),
+        }
+    }
+
+    /// The receipt of one record: its entry, its path and the published checkpoint.
+    pub async fn proof(&self, index: u64) -> Result<String, KmsError> {
+        let note = self.note();
+        if index >= note.size {
+            return match index < self.size() {
+                true => Err(KmsError::NotCovered { index }),
+                false => Err(KmsError::NoSuchRecord),
+            };
+        }
+        let failed = |error: String| KmsError::Store(format!("audit log: {error}"));
+        let made = self
+            .env
+            .disk(move |disk| {
+                let read = |tile: &Tile| journal::read_tile(disk.as_ref(), tile).ok().flatten();
+                let path = prove_inclusion(
+                    index,
+                    note.size,
+                    &TileNodes {
+                        size: note.size,
+                        read,
+                    },
+                )
+                .map_err(|error| error.to_string())?;
+                let bundle = Tile::holding(Kind::Entries, index, note.size)
+                    .ok_or("no such entry".to_owned())?;
+                let bytes = read(&bundle).ok_or(format!("{bundle} is missing"))?;
+                let entries =
+                    parse_entries(bundle.width(), &bytes).map_err(|error| error.to_string())?;
+                let entry = entries[(index % TILE_WIDTH) as usize].to_vec();
+                let receipt = Receipt {
+                    extra: Some(entry),
+                    index,
+                    path,
+                    checkpoint: String::from_utf8_lossy(&note.bytes).into_owned(),
+                };
+                Result::<_, String>::Ok(receipt.encode())
+            })
+            .await;
+        made.map_err(|lost| failed(lost.to_string()))?
+            .map_err(failed)
+    }
+
+    // ------------------------------------------------------------------------ for the two writers
+
+    pub fn now_ms(&self) -> u64 {
+        self.env.now().duration_since(self.started).as_millis() as u64
+    }
+
+    /// The machine; held for one step, never across an await.
+    pub fn step<T>(&self, step: impl FnOnce(&mut AuditLog) -> T) -> T {
+        step(&mut self.log.lock())
+    }
+
+    /// A signed note over this head.
+    pub fn sign(&self, head: &Head) -> Result<Vec<u8>, KmsError> {
+        let checkpoint = Checkpoint {
+            origin: self.keys.origin.clone(),
+            size: head.size,
+            root: head.root,
+        };
+        let time_s = self.env.wall_ms() / 1000;
+        let signed = checkpoint.sign(&self.keys.signing(), time_s);
+        let signed = signed.map_err(|error| KmsError::Store(error.to_string()))?;
+        Ok(signed.encode().into_bytes())
+    }
+
+    /// Numbers of attempts to publish only grow.
+    pub fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn published(&self, size: u64, bytes: Vec<u8>) {
+        let note = Note {
+            size,
+            bytes: bytes.into(),
+        };
+        self.note_writer.lock().publish(note);
+    }
+
+    /// Does what the machine says about readiness.
+    pub fn tell(&self, acts: &[Act]) {
+        for act in acts {
+            match act {
+                Act::Degraded => {
+                    self.metrics.integrity_failed.inc();
+                    let why = self.mismatch();
+                    let why = why.unwrap_or_else(|| "a checkpoint is overdue or failed".into());
+                    self.env
+                        .probe("kms.checkpoint_missed", 0, format_args!("{why}"));
+                    self.gate.close(why);
+                }
+                Act::Ready => self.gate.open(),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Number {
+    pub fn seq(&self) -> Seq {
+        self.seq.unwrap_or_default()
+    }
+
+    /// It goes into a batch: from here on the log's machine has it.
+    pub fn into_seq(mut self) -> Option<Seq> {
+        self.seq.take()
+    }
+
+    /// The open intent of this number, whose outcome must follow.
+    pub fn of_intent(auditor: &Arc<Auditor>, seq: Seq) -> Number {
+        Number {
+            auditor: auditor.clone(),
+            seq: Some(seq),
+        }
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if let Some(seq) = self.seq.take() {
+            self.auditor.log.lock().handle_abandoned(seq);
+            self.auditor.append_wanted.notify_one();
+        }
+    }
+}
+
+impl Item {
+    /// For the batch, and who waits for it.
+    pub fn into_submission(
+        self,
+        ticket: u64,
+    ) -> (
+        Submission,
+        Option<oneshot::Sender<Result<Recorded, Trouble>>>,
+    ) {
+        let submission = Submission {
+            ticket,
+            seq: self.number.and_then(Number::into_seq),
+            event: self.event,
+            attachment: self.attachment,
+        };
+        (submission, self.waiter)
+    }
+}
+
+impl LogKeys {
+    pub fn new(origin: &str, identity: &Identity) -> Result<LogKeys, KmsError> {
+        let bad = || KmsError::Store("the audit log's signing key is damaged".into());
+        Ok(LogKeys {
+            origin: origin.to_owned(),
+            ed25519: Ed25519KeyPair::from_seed_unchecked(identity.ed25519_seed.expose())
+                .map_err(|_| bad())?,
+            ml_dsa_44: PqdsaKeyPair::from_seed(
+                &ML_DSA_44_SIGNING,
+                identity.ml_dsa_44_seed.expose(),
+            )
+            .map_err(|_| bad())?,
+        })
+    }
+
+    pub fn signing(&self) -> SigningKeys<'_> {
+        SigningKeys {
+            ed25519: &self.ed25519,
+            ml_dsa_44: &self.ml_dsa_44,
+        }
+    }
+
+    pub fn trust(&self) -> Result<Trust, KmsError> {
+        let keys = self.signing().verifiers(&self.origin);
+        Ok(Trust {
+            origin: self.origin.clone(),
+            keys: keys.map_err(|error| KmsError::Store(error.to_string()))?,
+        })
+    }
+}
+
+/// What the records tell beside the tree: the keys' history and the results kept for replay.
+struct Told {
+    history: KeyHistory,
+    op_ids: OpIds,
+    wall_ms: u64,
+    /// Strict: the intent has the id, the outcome has the result.
+    intents: BTreeMap<Seq, crate::audit::record::OpId>,
+}
+
+impl Told {
+    fn new(op_ids: OpIds, wall_ms: u64) -> Told {
+        Told {
+            history: KeyHistory::default(),
+            op_ids,
+            wall_ms,
+            intents: BTreeMap::new(),
+        }
+    }
+
+    fn record(&mut self, framed: &crate::audit::frames::Framed<'_>) {
+        let record = &framed.record;
+        self.history.record(record.at_ms, &record.event);
+        let (seq, op_id) = match &record.event {
+            Event::Intent { seq, operation } => {
+                if let Some(op_id) = &operation.op_id {
+                    self.intents.insert(*seq, op_id.clone());
+                }
+                return;
+            }
+            Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
+            Event::Operation { seq, operation, .. } => (*seq, operation.op_id.clone()),
+            // Intents of an earlier life never have an outcome.
+            Event::RestartGap { .. } | Event::Closed { .. } => {
+                self.intents.clear();
+                return;
+            }
+            _ => return,
+        };
+        if let Some(op_id) = op_id
+            && !framed.attachment.is_empty()
+        {
+            let done = Done {
+                seq,
+                index: record.index,
+                result: framed.attachment.to_vec(),
+            };
+            self.op_ids
+                .finish(op_id.id, op_id.request, record.at_ms, done, self.wall_ms);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The audit log's files on the seam's disk: the file of records, the tiles, the checkpoint, the reserve.
+//!
+//! Every method blocks and runs inside `Env::disk`. Always: a write returns only once it is durable; the
+//! checkpoint is replaced in one step, after the tiles it covers; nothing is written to a file that is not
+//! the one that was opened; a write of an earlier attempt never follows a later truncation.
+
+use std::{io, sync::Arc};
+
+use ron_core::{
+    lock::{LockDecl, RankedMutex},
+    seam::{Disk, DiskFile, Open},
+};
+
+use crate::audit::{
+    checkpoint::Trust,
+    frames::{Framed, HEADER_LEN, LogId, Scan, Scanner, decode_header, encode_header},
+    log::{Head, Mismatch},
+    note::Note,
+    publish::Published,
+    recovery::Stored,
+    tiles::{Kind, TILE_WIDTH, Tile},
+};
+
+pub const DIR: &str = "audit";
+pub const LOG: &str = "audit/log";
+pub const CHECKPOINT: &str = "audit/checkpoint";
+pub const KEYS: &str = "audit/keys.txt";
+const CHECKPOINT_NEW: &str = "audit/checkpoint.new";
+const RESERVE: &str = "audit/reserve";
+/// Room for a last batch, its tiles and a checkpoint on a disk that is full.
+pub const RESERVE_BYTES: u64 = 256 * 1024;
+/// How much is read at once.
+const PIECE: usize = 256 * 1024;
+/// A checkpoint is a few kilobytes.
+const MAX_SMALL_FILE: u64 = 1024 * 1024;
+
+pub const JOURNAL_LOCK: LockDecl = LockDecl {
+    name: "journal",
+    rank: 20,
+    guards: "the file of records; taken on the disk pool only",
+};
+
+pub const PUBLISH_LOCK: LockDecl = LockDecl {
+    name: "publish",
+    rank: 21,
+    guards: "tiles and checkpoint; taken on the disk pool only",
+};
+
+/// The open file of records.
+#[derive(Clone)]
+pub struct Journal {
+    state: Arc<RankedMutex<State>>,
+}
+
+struct State {
+    file: Option<Arc<dyn DiskFile>>,
+    /// Grows with every truncation: a write that began before it must not land after it.
+    epoch: u64,
+    /// The newest attempt to publish: an older one must not land after it.
+    publishing: Arc<RankedMutex<u64>>,
+}
+
+/// What was found at the start.
+pub struct Found {
+    pub journal: Journal,
+    pub stored: Stored,
+    /// The signed note, byte by byte, if it verifies.
+    pub note: Option<Vec<u8>>,
+    /// The file cannot be the log of this store.
+    pub mismatch: Option<Mismatch>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the file of records was deleted or replaced")]
+    Replaced,
+    #[error("an older attempt")]
+    Outdated,
+}
+
+impl Journal {
+    /// Opens the files, or makes them if this is the first start (`fresh`: the store has no keys, so there
+    /// was no log).
+    pub fn open(disk: &dyn Disk, id: LogId, trust: &Trust, fresh: bool) -> io::Result<Found> {
+        disk.create_dir(DIR)?;
+        let (stored, note) = read_checkpoint(disk, trust)?;
+        let existing = disk.identity(LOG)?.is_some();
+        let fresh = fresh && stored == Stored::Absent;
+        let mut mismatch = (!existing && !fresh).then_some(Mismatch::Replaced);
+        let file = match (existing, fresh) {
+            (false, false) => None,
+            _ => Some(disk.open(LOG, Open::Create)?),
+        };
+        if let Some(file) = &file {
+            let mut header = vec![0; HEADER_LEN];
+            let len = read_full(file.as_ref(), 0, &mut header)?;
+            match decode_header(&header[..len]) {
+                Ok(found) if found == id => {}
+                // A first start that did not get far: there is no record yet.
+                _ if fresh && file.len()? <= HEADER_LEN as u64 => begin(disk, file.as_ref(), id)?,
+                _ => mismatch = Some(Mismatch::OtherLog),
+            }
+        }
+        let journal = Journal {
+            state: Arc::new(RankedMutex::new(
+                JOURNAL_LOCK,
+                State {
+                    file,
+                    epoch: 0,
+                    publishing: Arc::new(RankedMutex::new(PUBLISH_LOCK, 0)),
+                },
+            )),
+        };
+        if mismatch.is_none() {
+            make_reserve(disk)?;
+        }
+        Ok(Found {
+            journal,
+            stored,
+            note,
+            mismatch,
+        })
+    }
+
+    /// Hands every whole record to `visit`.
+    pub fn scan(&self, mut visit: impl FnMut(Framed<'_>)) -> io::Result<Scan> {
+        let state = self.state.lock();
+        let mut scanner = Scanner::new();
+        if let Some(file) = &state.file {
+            let mut piece = vec![0; PIECE];
+            let mut at = HEADER_LEN as u64;
+            loop {
+                let read = file.read_at(at, &mut piece)?;
+                if read == 0 {
+                    break;
+                }
+                scanner.feed(&piece[..read], &mut visit);
+                at += read as u64;
+            }
+        }
+        Ok(scanner.finish(&mut visit))
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.state.lock().epoch
+    }
+
+    /// Writes and syncs one batch.
+    pub fn write(
+        &self,
+        disk: &dyn Disk,
+        epoch: u64,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), JournalError> {
+        let state = self.state.lock();
+        if state.epoch != epoch {
+            return Err(JournalError::Outdated);
+        }
+        let file = state.current(disk)?;
+        file.write_at(at, bytes)?;
+        file.sync()?;
+        Ok(())
+    }
+
+    /// Cuts off what a failed write may have left.
+    pub fn truncate(&self, disk: &dyn Disk, len: u64) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        state.epoch += 1;
+        let file = state.current(disk)?;
+        file.set_len(len)?;
+        file.sync()?;
+        Ok(())
+    }
+
+    /// Publishes tiles and checkpoint; attempts are numbered, and an older one does nothing.
+    pub fn publish(
+        &self,
+        disk: &dyn Disk,
+        attempt: u64,
+        files: &[Published],
+        note: &[u8],
+    ) -> Result<(), JournalError> {
+        let publishing = {
+            let state = self.state.lock();
+            state.current(disk)?;
+            state.publishing.clone()
+        };
+        let mut newest = publishing.lock();
+        if attempt <= *newest {
+            return Err(JournalError::Outdated);
+        }
+        *newest = attempt;
+        publish(disk, files, note)?;
+        Ok(())
+    }
+
+    /// Whether the name still leads to the file that was opened.
+    pub fn check(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+        self.state.lock().current(disk).map(|_| ())
+    }
+}
+
+impl State {
+    fn current(&self, disk: &dyn Disk) -> Result<&dyn DiskFile, JournalError> {
+        let file = self.file.as_deref().ok_or(JournalError::Replaced)?;
+        match disk.identity(LOG)? == Some(file.identity()?) {
+            true => Ok(file),
+            false => Err(JournalError::Replaced),
+        }
+    }
+}
+
+/// Writes the tiles, then replaces the checkpoint. On a full disk the reserve is given up for it.
+fn publish(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
+    match publish_once(disk, files, note) {
+        Err(error) if is_full(&error) && free_reserve(disk)? => publish_once(disk, files, note),
+        other => other,
+    }
+}
+
+/// Gives up the reserve; false if there is none.
+pub fn free_reserve(disk: &dyn Disk) -> io::Result<bool> {
+    if disk.identity(RESERVE)?.is_none() {
+        return Ok(false);
+    }
+    disk.remove(RESERVE)?;
+    disk.sync_dir(DIR)?;
+    Ok(true)
+}
+
+/// Sets room aside, if there is none.
+pub fn make_reserve(disk: &dyn Disk) -> io::Result<()> {
+    let file = disk.open(RESERVE, Open::Create)?;
+    if file.len()? >= RESERVE_BYTES {
+        return Ok(());
+    }
+    let made = file
+        .write_at(0, &vec![0; RESERVE_BYTES as usize])
+        .and_then(|()| file.sync());
+    match made {
+        // On a disk that is full already, the service still starts.
+        Err(error) if is_full(&error) => disk.remove(RESERVE),
+        other => other,
+    }
+}
+
+/// What verifiers need to know, for whoever copies the directory.
+pub fn write_keys(disk: &dyn Disk, text: &str) -> io::Result<()> {
+    let current = read_small(disk, KEYS)?;
+    if current.as_deref() == Some(text.as_bytes()) {
+        return Ok(());
+    }
+    replace(disk, "audit/keys.new", KEYS, text.as_bytes())
+}
+
+/// The bytes of a tile as published; `None` if there is none.
+pub fn read_tile(disk: &dyn Disk, tile: &Tile) -> io::Result<Option<Vec<u8>>> {
+    let bytes = read_small(disk, &tile_path(tile))?;
+    if bytes.is_some() || !tile.is_partial() {
+        return Ok(bytes);
+    }
+    // A full tile took the place of its partial ones; they are its beginning.
+    let Ok(full) = Tile::new(tile.kind(), tile.index(), TILE_WIDTH as u16) else {
+        return Ok(None);
+    };
+    let Some(bytes) = read_small(disk, &tile_path(&full))? else {
+        return Ok(None);
+    };
+    let width = usize::from(tile.width());
+    Ok(match tile.kind() {
+        Kind::Hashes { .. } => bytes.get(..width * 32).map(<[u8]>::to_vec),
+        Kind::Entries => first_entries(&bytes, width),
+    })
+}
+
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// The head that the note on the disk has, without verifying it.
+pub fn published_head(note: &[u8]) -> Option<Head> {
+    let note = Note::parse(note).ok()?;
+    let checkpoint = crate::audit::checkpoint::Checkpoint::parse(&note.text).ok()?;
+    Some(Head {
+        size: checkpoint.size,
+        root: checkpoint.root,
+    })
+}
+
+fn tile_path(tile: &Tile) -> String {
+    format!("{DIR}/{tile}")
+}
+
+fn begin(disk: &dyn Disk, file: &dyn DiskFile, id: LogId) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_at(0, &encode_header(id))?;
+    file.sync()?;
+    disk.sync_dir(DIR)?;
+    disk.sync_dir("")
+}
+
+fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option<Vec<u8>>)> {
+    let Some(bytes) = read_small(disk, CHECKPOINT)? else {
+        return Ok((Stored::Absent, None));
+    };
+    Ok(match trust.verify(&bytes) {
+        Ok(verified) => (Stored::Verified(verified.checkpoint), Some(bytes)),
+        Err(_) => (Stored::Invalid, None),
+    })
+}
+
+fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
+    let mut dirs = std::collections::BTreeSet::new();
+    for Published { tile, bytes } in files {
+        let path = tile_path(tile);
+        let dir = path.rsplit_once('/').map_or(DIR, |(dir, _)| dir).to_owned();
+        if !dirs.contains(&dir) {
+            disk.create_dir(&dir)?;
+            // New directories are names in their parents.
+            let mut at = dir.as_str();
+            while let Some((parent, _)) = at.rsplit_once('/') {
+                dirs.insert(at.to_owned());
+                at = parent;
+            }
+            dirs.insert(at.to_owned());
+        }
+        let file = disk.open(&path, Open::Create)?;
+        file.set_len(bytes.len() as u64)?;
+        file.write_at(0, bytes)?;
+        file.sync()?;
+    }
+    for dir in &dirs {
+        disk.sync_dir(dir)?;
+    }
+    replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;
+    for Published { tile, .. } in files {
+        if !tile.is_partial() {
+            remove_partials(disk, tile);
+        }
+    }
+    Ok(())
+}
+
+/// A full tile holds all that its partial ones did. Best effort: what stays only takes room.
+fn remove_partials(disk: &dyn Disk, tile: &Tile) {
+    let dir = format!("{}.p", tile_path(tile));
+    for name in disk.list(&dir).unwrap_or_default() {
+        let _ = disk.remove(&format!("{dir}/{name}"));
+    }
+}
+
+fn replace(disk: &dyn Disk, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let file = disk.open(new, Open::Create)?;
+    file.set_len(bytes.len() as u64)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.rename(new, name)?;
+    disk.sync_dir(DIR)
+}
+
+fn first_entries(bundle: &[u8], width: usize) -> Option<Vec<u8>> {
+    let mut at = 0;
+    for _ in 0..width {
+        let length = bundle.get(at..at + 2)?;
+        at += 2 + usize::from(u16::from_be_bytes([length[0], length[1]]));
+    }
+    bundle.get(..at).map(<[u8]>::to_vec)
+}
+
+fn read_small(disk: &dyn Disk, path: &str) -> io::Result<Option<Vec<u8>>> {
+    let file = match disk.open(path, Open::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let len = file.len()?;
+    if len > MAX_SMALL_FILE.max(TILE_WIDTH * (u64::from(u16::MAX) + 2)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too long"));
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = read_full(file.as_ref(), 0, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+fn read_full(file: &dyn DiskFile, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(at + done as u64, &mut buf[done..])? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,50 @@
+//! The service's own metrics, beside those of the kernel.
+
+use prometheus::{IntCounter, IntGauge};
+use ron_core::telemetry::{Counters, Telemetry};
+
+#[derive(Clone)]
+pub struct Metrics {
+    pub audit_dropped: IntCounter,
+    pub integrity_failed: IntCounter,
+    pub verify_cache_expired: IntCounter,
+    pub verify_cache_age_ms: IntGauge,
+    pub io_timeouts: Counters,
+    pub backoff_retries: Counters,
+    pub quota_reject: Counters,
+    /// Answered operations, by action and code (`ok` if none).
+    pub operations: Counters,
+}
+
+impl Metrics {
+    pub fn new(telemetry: &Telemetry) -> Metrics {
+        let kernel = telemetry.kernel();
+        Metrics {
+            audit_dropped: telemetry.counter(
+                "audit_dropped_total",
+                "Audit events that found no room; each is told by a gap record.",
+            ),
+            integrity_failed: telemetry.counter(
+                "kms_audit_integrity_failed_total",
+                "Checkpoints missed or failed, and audit logs that do not verify.",
+            ),
+            verify_cache_expired: telemetry.counter(
+                "verify_cache_expired_total",
+                "Verifications refused because the key index was too old.",
+            ),
+            verify_cache_age_ms: telemetry.gauge(
+                "verify_cache_age_ms",
+                "Age of the key index while the backend is out; 0 otherwise.",
+            ),
+            io_timeouts: kernel.io_timeouts.clone(),
+            backoff_retries: kernel.backoff_retries.clone(),
+            quota_reject: kernel.quota_reject.clone(),
+            operations: telemetry.counters(
+                "kms_operations_total",
+                "Operations answered, by action and code.",
+                &["action", "code"],
+                512,
+            ),
+        }
+    }
+}
