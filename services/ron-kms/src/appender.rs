@@ -101,9 +101,14 @@ impl Appender {
                 Act::Truncate { len } => self.truncate(len).await,
                 Act::Proceed { ticket, seq, index } => {
                     let index = Some(index);
-                    answer(&mut waiters, ticket, Ok(Recorded { seq, index }));
+                    if !answer(&mut waiters, ticket, Ok(Recorded { seq, index })) {
+                        // Nobody will follow up an intent whose owner is gone.
+                        self.auditor.step(|log| log.handle_abandoned(seq));
+                    }
                 }
-                Act::Refuse { ticket, trouble } => answer(&mut waiters, ticket, Err(trouble)),
+                Act::Refuse { ticket, trouble } => {
+                    answer(&mut waiters, ticket, Err(trouble));
+                }
                 Act::Degraded | Act::Ready => self.auditor.tell(&[act]),
                 Act::Publish { .. } => {}
             }
@@ -225,12 +230,11 @@ impl Appender {
     }
 }
 
-fn answer(waiters: &mut Waiters, ticket: u64, result: Result<Recorded, Trouble>) {
+/// False if nobody waits for it.
+fn answer(waiters: &mut Waiters, ticket: u64, result: Result<Recorded, Trouble>) -> bool {
     let waiter = usize::try_from(ticket)
         .ok()
         .and_then(|ticket| waiters.get_mut(ticket))
         .and_then(Option::take);
-    if let Some(waiter) = waiter {
-        let _ = waiter.send(result);
-    }
+    waiter.is_some_and(|waiter| waiter.send(result).is_ok())
 }

@@ -1,71 +1,479 @@
 //! The engine: the one handle through which the API reaches keys, queue and audit log.
+//!
+//! What uses or changes a key goes through the tenant's quota and the one queue to the signer pool; what
+//! only reads is answered here, from snapshots.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
+use ron_core::{
+    Env,
+    backoff::Backoff,
+    lock::{LockDecl, RankedMutex},
+    queue::{Queue, Refusal, Refused, RejectNew},
+    readiness::Gate,
+    snapshot::SnapshotReader,
+};
+use tokio::sync::oneshot;
 
 use crate::{
-    ask::{Ask, Caller, KeyRef, Reply, VerifyAsk, VerifyReply},
-    audit::tiles::Tile,
+    ask::{Ask, Caller, KeyRef, OpIdAsk, Reply, VerifyAsk, VerifyReply},
+    attester::Attester,
+    audit::{record::OpId, tiles::Tile},
+    auditor::Auditor,
+    backend::Backend,
+    config::Config,
     error::KmsError,
     index::KeyIndex,
+    keys::Kid,
+    metrics::Metrics,
+    nonces::Nonces,
+    op_ids::{self, Begin, OpIds},
+    quota::{Permit, TenantQuota},
+    replay,
+    ring::KeyRing,
+    verify_cache::{Freshness, VerifyCache},
 };
+
+pub use crate::attester::Attestation;
+
+pub const OP_IDS_LOCK: LockDecl = LockDecl {
+    name: "op_ids",
+    rank: 4,
+    guards: "results kept for callers who repeat an operation id",
+};
+pub const VERIFY_LOCK: LockDecl = LockDecl {
+    name: "verify_cache",
+    rank: 6,
+    guards: "when the key index was refreshed",
+};
+
+/// The most messages in one batch.
+pub const MAX_BATCH: usize = crate::audit::record::MAX_DIGESTS;
 
 /// A handle; clones share one engine.
 #[derive(Clone)]
-pub struct Kms(pub Arc<()>);
+pub struct Kms(pub(crate) Arc<Engine>);
 
-/// A signed statement about a key: what holds it, and whether it can be taken out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attestation {
-    /// Canonical JSON; these bytes are signed.
-    pub statement: String,
-    pub signature: Vec<u8>,
-    /// The Ed25519 public key that verifies it.
-    pub public: Vec<u8>,
+/// What the signer pool, the keeper and the API share.
+pub(crate) struct Engine {
+    pub env: Env,
+    pub config: SnapshotReader<Config>,
+    pub backend: Arc<dyn Backend>,
+    pub backend_gate: Gate,
+    pub backend_up: AtomicBool,
+    pub queue: Queue<Job, RejectNew>,
+    pub quota: TenantQuota,
+    pub auditor: Arc<Auditor>,
+    pub ring: KeyRing,
+    pub nonces: Nonces,
+    pub op_ids: RankedMutex<OpIds>,
+    pub verify: RankedMutex<VerifyCache>,
+    pub attester: Attester,
+    pub metrics: Metrics,
+    pub draining: AtomicBool,
+}
+
+/// One operation on its way to a signer.
+pub(crate) struct Job {
+    pub caller: Caller,
+    pub ask: Ask,
+    pub deadline: Instant,
+    pub op_id: Option<OpGuard>,
+    pub reply: oneshot::Sender<Result<Reply, KmsError>>,
+    pub _permit: Permit,
+}
+
+/// An operation id under way: freed if its operation comes to nothing.
+pub(crate) struct OpGuard {
+    engine: Arc<Engine>,
+    pub id: Option<OpId>,
 }
 
 impl Kms {
-    /// Through the tenant's quota and the sign queue; ends by the request's deadline at the latest.
-    #[allow(clippy::unused_async)]
-    pub async fn ask(&self, _caller: Caller, _ask: Ask) -> Result<Reply, KmsError> {
-        Err(KmsError::Draining)
+    /// Through the tenant's quota and the sign queue; ends by the operation's deadline at the latest.
+    pub async fn ask(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
+        let action = ask.action();
+        let result = self.queue_up(caller, ask).await;
+        let code = result.as_ref().map_or_else(KmsError::code, |_| "ok");
+        self.0.metrics.operations.with(&[action, code]).inc();
+        result
+    }
+
+    async fn queue_up(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
+        let engine = &self.0;
+        if engine.draining.load(Ordering::Relaxed) {
+            return Err(KmsError::Draining);
+        }
+        let tenant = engine.check_ask(&caller, &ask)?;
+        if !engine.backend_up.load(Ordering::Relaxed) {
+            return Err(KmsError::BackendUnavailable(
+                "the key backend is not available".into(),
+            ));
+        }
+        let op_id = match ask.op_id() {
+            None => None,
+            Some(op_id) => match engine.begin_op(&tenant, op_id)? {
+                Ok(guard) => Some(guard),
+                Err(done) => return self.replay(caller, ask, done).await,
+            },
+        };
+        self.enqueue(caller, ask, &tenant, op_id).await
+    }
+
+    async fn enqueue(
+        &self,
+        caller: Caller,
+        ask: Ask,
+        tenant: &str,
+        op_id: Option<OpGuard>,
+    ) -> Result<Reply, KmsError> {
+        let engine = &self.0;
+        let Some(permit) = engine.quota.try_enter(tenant) else {
+            engine.metrics.quota_reject.with(&["tenant"]).inc();
+            return Err(KmsError::TenantBusy);
+        };
+        let limit = ask.limit(&engine.config.load());
+        let (reply, answer) = oneshot::channel();
+        let job = Job {
+            caller,
+            ask,
+            deadline: engine.env.now() + limit,
+            op_id,
+            reply,
+            _permit: permit,
+        };
+        if let Err(Refused { why, .. }) = engine.queue.push(job) {
+            return Err(match why {
+                Refusal::Full => KmsError::Busy,
+                Refusal::Closed => KmsError::Draining,
+            });
+        }
+        answer.await.unwrap_or(Err(KmsError::WorkerLost))
+    }
+
+    /// The answer that was given before. A data key is opened again: plain bytes are never kept.
+    async fn replay(
+        &self,
+        caller: Caller,
+        ask: Ask,
+        done: op_ids::Done,
+    ) -> Result<Reply, KmsError> {
+        let (kid, context) = match ask {
+            Ask::Sign { key, .. } | Ask::Wrap { key, .. } => (key.kid, Vec::new()),
+            Ask::DataKey { key, context, .. } => (key.kid, context),
+            _ => return Err(KmsError::OpIdConflict),
+        };
+        match replay::decode(&kid, &done)? {
+            Reply::DataKey {
+                key, blob, receipt, ..
+            } => {
+                let tenant = self.index().find(&caller, &kid)?.key.tenant().to_owned();
+                let ask = Ask::Unwrap {
+                    key: key.clone(),
+                    blob: blob.clone(),
+                    context,
+                };
+                match self.enqueue(caller, ask, &tenant, None).await? {
+                    Reply::Unwrapped { plain, .. } => Ok(Reply::DataKey {
+                        key,
+                        plain,
+                        blob,
+                        receipt,
+                    }),
+                    _ => Err(KmsError::WorkerLost),
+                }
+            }
+            reply => Ok(reply),
+        }
     }
 
     /// The keys as they are now.
     pub fn index(&self) -> Arc<KeyIndex> {
-        Arc::default()
+        self.0.ring.index()
     }
 
-    #[allow(clippy::unused_async)]
-    pub async fn verify(&self, _caller: &Caller, _ask: VerifyAsk) -> Result<VerifyReply, KmsError> {
-        Err(KmsError::Draining)
+    /// Inline, from the key index; in an outage with the index's age, up to a limit.
+    pub async fn verify(&self, caller: &Caller, ask: VerifyAsk) -> Result<VerifyReply, KmsError> {
+        let result = self.verify_now(caller, ask).await;
+        let code = result.as_ref().map_or_else(KmsError::code, |_| "ok");
+        self.0.metrics.operations.with(&["verify", code]).inc();
+        result
     }
 
-    #[allow(clippy::unused_async)]
+    async fn verify_now(&self, caller: &Caller, ask: VerifyAsk) -> Result<VerifyReply, KmsError> {
+        let engine = &self.0;
+        let cache_age_ms = engine.freshness().await?;
+        let index = self.index();
+        let entry = index.find(caller, &ask.key.kid)?;
+        let version = entry.version(&ask.key);
+        entry.key.may_verify(version, engine.env.wall_ms())?;
+        let held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
+        let public = held.public.as_ref().ok_or(KmsError::NoSuchKey)?;
+        let valid = match public.verify(ask.message.input(), &ask.signatures) {
+            Ok(()) => true,
+            Err(
+                crate::keys::signing::SigningError::BadSignature(_)
+                | crate::keys::signing::SigningError::WrongParts(_),
+            ) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(VerifyReply {
+            valid,
+            version,
+            cache_age_ms,
+        })
+    }
+
+    /// A fresh statement over the caller's nonce and this key.
     pub async fn attest(
         &self,
-        _caller: &Caller,
-        _key: KeyRef,
-        _nonce: Vec<u8>,
+        caller: &Caller,
+        key: KeyRef,
+        nonce: Vec<u8>,
     ) -> Result<Attestation, KmsError> {
-        Err(KmsError::Draining)
+        let engine = &self.0;
+        let index = self.index();
+        let entry = index.find(caller, &key.kid)?;
+        let version = entry.version(&key);
+        let held = entry
+            .held(version)
+            .ok_or(crate::keys::key::Refusal::NoSuchVersion(version))?;
+        engine.attest(caller, entry, held, &nonce).await
     }
 
     /// The newest signed checkpoint.
     pub fn checkpoint(&self) -> Result<Bytes, KmsError> {
-        Err(KmsError::NoSuchRecord)
+        let note = self.0.auditor.note();
+        match note.bytes.is_empty() {
+            true => Err(KmsError::NoSuchRecord),
+            false => Ok(note.bytes.clone()),
+        }
     }
 
     /// Only what a published checkpoint covers.
-    #[allow(clippy::unused_async)]
-    pub async fn tile(&self, _tile: Tile) -> Result<Bytes, KmsError> {
-        Err(KmsError::NoSuchRecord)
+    pub async fn tile(&self, tile: Tile) -> Result<Bytes, KmsError> {
+        self.0.auditor.tile(tile).await
     }
 
     /// The offline receipt of one record, as text.
-    #[allow(clippy::unused_async)]
-    pub async fn proof(&self, _index: u64) -> Result<String, KmsError> {
-        Err(KmsError::NoSuchRecord)
+    pub async fn proof(&self, index: u64) -> Result<String, KmsError> {
+        self.0.auditor.proof(index).await
+    }
+
+    /// Where the newest evidence can be seen.
+    pub fn evidence(&self) -> Option<String> {
+        self.0.attester.evidence()
+    }
+}
+
+impl Engine {
+    /// What can be refused before it takes a place in the queue; the tenant it counts for.
+    fn check_ask(&self, caller: &Caller, ask: &Ask) -> Result<String, KmsError> {
+        let index = self.ring.index();
+        let now = self.env.wall_ms();
+        let kid = match ask {
+            Ask::Create {
+                tenant, algorithm, ..
+            } => {
+                let max = self.config.load().max_keys;
+                if !caller.may_touch(tenant) {
+                    return Err(KmsError::ForeignTenant);
+                }
+                let info = self.backend.info();
+                let offered = info.supports(*algorithm);
+                offered.map_err(|error| KmsError::from_backend(error, info.name))?;
+                if index.len() >= max {
+                    return Err(KmsError::TooManyKeys { max });
+                }
+                return Ok(tenant.clone());
+            }
+            Ask::Sign { key, messages, .. } => {
+                if messages.is_empty() || messages.len() > MAX_BATCH {
+                    return Err(KmsError::Invalid(format!(
+                        "1 to {MAX_BATCH} messages are signed at once"
+                    )));
+                }
+                let entry = index.find(caller, &key.kid)?;
+                entry.key.may_sign(entry.version(key), now)?;
+                &key.kid
+            }
+            Ask::Wrap { key, .. } | Ask::DataKey { key, .. } => {
+                let entry = index.find(caller, &key.kid)?;
+                entry.key.may_wrap(entry.version(key), now)?;
+                &key.kid
+            }
+            Ask::Unwrap { key, .. } => {
+                let entry = index.find(caller, key.kid())?;
+                entry.key.may_unwrap(key.version(), now)?;
+                key.kid()
+            }
+            Ask::Import { kid, .. } | Ask::Rotate { kid, .. } | Ask::SetPolicy { kid, .. } => kid,
+            Ask::Disable(key) | Ask::Enable(key) => key.kid(),
+            Ask::ScheduleDestroy { key, .. } | Ask::CancelDestroy { key } => &key.kid,
+        };
+        Ok(index.find(caller, kid)?.key.tenant().to_owned())
+    }
+
+    /// `Err` with the result that was given before.
+    fn begin_op(
+        self: &Arc<Self>,
+        tenant: &str,
+        ask: &OpIdAsk,
+    ) -> Result<Result<OpGuard, op_ids::Done>, KmsError> {
+        let id = op_ids::digest_of(tenant, &ask.id);
+        let begun = self
+            .op_ids
+            .lock()
+            .begin(id, ask.request, self.env.wall_ms());
+        match begun {
+            Begin::New => Ok(Ok(OpGuard {
+                engine: self.clone(),
+                id: Some(OpId {
+                    id,
+                    request: ask.request,
+                }),
+            })),
+            Begin::Again(done) => Ok(Err(done)),
+            Begin::Conflict => Err(KmsError::OpIdConflict),
+            Begin::InFlight => Err(KmsError::OpIdInFlight),
+        }
+    }
+
+    /// The age to tell, if there is an outage; refused past the limit.
+    async fn freshness(&self) -> Result<Option<u64>, KmsError> {
+        let judge = || self.verify.lock().judge(self.env.now());
+        let config = self.config.load();
+        let ms = Duration::from_millis;
+        let backoff = Backoff::band(
+            ms(config.verify.retry_min_ms),
+            ms(config.verify.retry_max_ms),
+            ms(config.verify.retry_cap_ms),
+        );
+        let mut tried = 0;
+        loop {
+            let age = match judge() {
+                Freshness::Fresh => return Ok(None),
+                Freshness::Stale(age) => return Ok(Some(age.as_millis() as u64)),
+                Freshness::Expired(age) => age.as_millis() as u64,
+            };
+            if tried == config.verify.retry_max {
+                self.metrics.verify_cache_expired.inc();
+                return Err(KmsError::VerifyCacheExpired { age_ms: age });
+            }
+            if tried > 0 {
+                self.metrics.backoff_retries.with(&["verify"]).inc();
+                let delay = backoff.delay(tried - 1, &mut self.env.rng());
+                self.env.sleep(delay).await;
+            }
+            tried += 1;
+            self.refresh().await;
+        }
+    }
+
+    /// Asks the backend, and keeps gate, flag and cache by what it says; true if it is there.
+    pub(crate) async fn refresh(&self) -> bool {
+        let limit = Duration::from_millis(self.config.load().deadline.check_ms);
+        let checked = self.env.timeout(limit, self.backend.check()).await;
+        let why = match checked {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => {
+                self.metrics.io_timeouts.with(&["backend"]).inc();
+                Some("the key backend does not answer".to_owned())
+            }
+        };
+        let now = self.env.now();
+        let up = why.is_none();
+        let age = {
+            let mut cache = self.verify.lock();
+            match up {
+                true => cache.handle_refreshed(now),
+                false => cache.handle_failed(),
+            }
+            cache.age(now)
+        };
+        self.metrics
+            .verify_cache_age_ms
+            .set(if up { 0 } else { age.as_millis() as i64 });
+        if self.backend_up.swap(up, Ordering::Relaxed) != up {
+            self.env
+                .probe("kms.backend", u64::from(up), format_args!(""));
+        }
+        match why {
+            None => self.backend_gate.open(),
+            Some(why) => self.backend_gate.close(why),
+        }
+        up
+    }
+}
+
+impl OpGuard {
+    /// The result is durable.
+    pub fn finish(&mut self, done: op_ids::Done) {
+        if let Some(op) = self.id.take() {
+            let now = self.engine.env.wall_ms();
+            let mut ids = self.engine.op_ids.lock();
+            ids.finish(op.id, op.request, now, done, now);
+        }
+    }
+}
+
+impl Drop for OpGuard {
+    fn drop(&mut self) {
+        if let Some(op) = self.id.take() {
+            self.engine.op_ids.lock().cancel(&op.id);
+        }
+    }
+}
+
+impl Ask {
+    /// The label under which it is counted.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Ask::Create { .. } => "create",
+            Ask::Import { .. } => "import",
+            Ask::Rotate { .. } => "rotate",
+            Ask::SetPolicy { .. } => "policy",
+            Ask::Disable(_) => "disable",
+            Ask::Enable(_) => "enable",
+            Ask::ScheduleDestroy { .. } => "destroy",
+            Ask::CancelDestroy { .. } => "cancel_destroy",
+            Ask::Sign { .. } => "sign",
+            Ask::Wrap { .. } => "wrap",
+            Ask::Unwrap { .. } => "unwrap",
+            Ask::DataKey { .. } => "data_key",
+        }
+    }
+
+    pub fn op_id(&self) -> Option<&OpIdAsk> {
+        match self {
+            Ask::Sign { op_id, .. } | Ask::Wrap { op_id, .. } | Ask::DataKey { op_id, .. } => {
+                op_id.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    fn limit(&self, config: &Config) -> Duration {
+        Duration::from_millis(match self {
+            Ask::Sign { .. } => config.deadline.sign_ms,
+            Ask::Wrap { .. } | Ask::Unwrap { .. } | Ask::DataKey { .. } => config.deadline.wrap_ms,
+            _ => config.deadline.rotate_ms,
+        })
+    }
+}
+
+/// Names a key without a version.
+pub fn newest(kid: &Kid) -> KeyRef {
+    KeyRef {
+        kid: kid.clone(),
+        version: None,
     }
 }

@@ -291,9 +291,14 @@ impl AuditLog {
 
     /// The batch was not written, or may not have been: what it told is undone, what waited is refused.
     pub fn handle_append_failed(&mut self) -> Vec<Act> {
-        let Append::Writing(flight) = std::mem::replace(&mut self.append, Append::Truncating)
-        else {
-            return Vec::new();
+        let flight = match std::mem::replace(&mut self.append, Append::Truncating) {
+            Append::Writing(flight) => flight,
+            // Whoever was to cut the file is gone: it is still to be cut.
+            Append::Truncating => return vec![Act::Truncate { len: self.len }],
+            Append::Idle => {
+                self.append = Append::Idle;
+                return Vec::new();
+            }
         };
         for seq in flight.numbered {
             self.ledger.release(seq);

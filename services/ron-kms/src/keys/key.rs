@@ -299,6 +299,11 @@ impl Key {
         lost
     }
 
+    /// A key whose newest version is out of use is not made usable again by a schedule.
+    pub fn may_rotate_by_itself(&self, now: WallMs) -> bool {
+        self.check_enabled(self.head(), now).is_ok()
+    }
+
     /// The version meant by a caller who names none: the newest that is not destroyed.
     pub fn newest(&self) -> u32 {
         let alive = |(_, v): &(&u32, &Version)| !matches!(v.state, State::Destroyed { .. });

@@ -1,0 +1,39 @@
+//! The backend keeper: keeps the backend's sessions alive, and does what time makes due.
+//!
+//! While the backend answers, it is asked at a steady pace; once it does not, with a growing, jittered pause.
+
+use std::{sync::Arc, time::Duration};
+
+use ron_core::{backoff::Backoff, supervisor::TaskContext};
+
+use crate::{changes, engine::Engine};
+
+const RECONNECT: Backoff = Backoff::band(
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_secs(5),
+);
+
+pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContext) {
+    let mut rng = context.env.rng();
+    let mut failures = 0;
+    loop {
+        let pause = match engine.refresh().await {
+            true => {
+                failures = 0;
+                changes::housekeep(&engine).await;
+                pace
+            }
+            false => {
+                failures += 1;
+                engine.metrics.backoff_retries.with(&["backend"]).inc();
+                RECONNECT.delay(failures - 1, &mut rng).min(pace)
+            }
+        };
+        tokio::select! {
+            biased;
+            () = context.stop.wait() => return,
+            () = context.env.sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The key ring: the one writer of keys. Each change is recorded, then stored, then seen.
+//!
+//! A key is changed by one at a time, who holds its [`Turn`]. The log is the truth: what it told before a
+//! crash is what the store becomes at the next start. Always: versions of a key only grow, a number that
+//! the log told is never given twice.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ron_core::{
+    Env,
+    lock::{LockDecl, RankedMutex},
+    snapshot::{SnapshotReader, SnapshotWriter, snapshot},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    audit::record::{Event, KeyChange},
+    auditor::{Auditor, Recorded},
+    error::KmsError,
+    history::KeyHistory,
+    index::{Entry, Held, KeyIndex},
+    keys::{Key, Kid},
+    keystore::{Change, Contents, KeyStore, StoredVersion},
+};
+
+pub const RING_LOCK: LockDecl = LockDecl {
+    name: "keymeta_local",
+    rank: 2,
+    guards: "who changes which key, and the writer of the key index",
+};
+
+const STORE_TRIES: u32 = 3;
+const STORE_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Clone)]
+pub struct KeyRing {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    env: Env,
+    store: KeyStore,
+    auditor: Arc<Auditor>,
+    state: RankedMutex<State>,
+    index: SnapshotReader<KeyIndex>,
+    freed: Notify,
+}
+
+struct State {
+    writer: SnapshotWriter<KeyIndex>,
+    busy: BTreeSet<Kid>,
+    /// Changed in the log but not in the store: only a restart can mend them.
+    torn: BTreeSet<Kid>,
+}
+
+/// The right to change one key, until it is dropped.
+pub struct Turn {
+    ring: KeyRing,
+    kid: Kid,
+}
+
+/// What is to be recorded, stored and seen.
+pub struct Planned {
+    pub key: Key,
+    pub actor: String,
+    /// What the log is told, by version.
+    pub changes: Vec<(u32, KeyChange)>,
+    pub added: Option<(u32, StoredVersion)>,
+    pub erased: Vec<u32>,
+}
+
+impl KeyRing {
+    /// The store's keys as the log tells them; returns those that had to follow it.
+    pub async fn open(
+        env: &Env,
+        store: KeyStore,
+        auditor: Arc<Auditor>,
+        contents: Contents,
+        history: &KeyHistory,
+    ) -> Result<(KeyRing, Vec<Kid>), KmsError> {
+        let now = env.wall_ms();
+        let mut followed = Vec::new();
+        let mut keys = contents.keys;
+        for stored in &mut keys {
+            let Some((key, lost)) = history.reconcile(&stored.key, now) else {
+                continue;
+            };
+            followed.push(key.kid().clone());
+            stored.key = key.clone();
+            for version in lost {
+                let gone = StoredVersion {
+                    sealed: Vec::new(),
+                    public: Vec::new(),
+                };
+                stored.versions.insert(version, gone.clone());
+                let change = Change {
+                    key: key.clone(),
+                    added: Some((version, gone)),
+                    erased: Vec::new(),
+                };
+                store_change(&store, change).await?;
+            }
+            let change = Change {
+                key,
+                added: None,
+                erased: Vec::new(),
+            };
+            store_change(&store, change).await?;
+        }
+        let (writer, index) = snapshot(KeyIndex::from_stored(keys)?);
+        let state = State {
+            writer,
+            busy: BTreeSet::new(),
+            torn: BTreeSet::new(),
+        };
+        let shared = Shared {
+            env: env.clone(),
+            store,
+            auditor,
+            state: RankedMutex::new(RING_LOCK, state),
+            index,
+            freed: Notify::new(),
+        };
+        let ring = KeyRing {
+            shared: Arc::new(shared),
+        };
+        Ok((ring, followed))
+    }
+
+    pub fn index(&self) -> Arc<KeyIndex> {
+        self.shared.index.load()
+    }
+
+    /// Waits for the right to change this key.
+    pub async fn turn(&self, kid: &Kid) -> Result<Turn, KmsError> {
+        loop {
+            // Registered before the look, so that a turn given back in between is not missed.
+            let mut freed = std::pin::pin!(self.shared.freed.notified());
+            freed.as_mut().enable();
+            {
+                let mut state = self.shared.state.lock();
+                if state.torn.contains(kid) {
+                    let why = "a change of this key could not be stored: restart the service";
+                    return Err(KmsError::Store(why.into()));
+                }
+                if state.busy.insert(kid.clone()) {
+                    return Ok(Turn {
+                        ring: self.clone(),
+                        kid: kid.clone(),
+                    });
+                }
+            }
+            freed.await;
+        }
+    }
+
+    /// Records, stores and publishes. Runs to its end even if the caller goes away: what was begun in the
+    /// log must be finished in the store.
+    pub async fn commit(&self, turn: Turn, planned: Planned) -> Result<Recorded, KmsError> {
+        let ring = self.clone();
+        let work = self.shared.env.spawn("key_change", async move {
+            let done = ring.commit_now(&turn, planned).await;
+            drop(turn);
+            done
+        });
+        work.await.unwrap_or(Err(KmsError::WorkerLost))
+    }
+
+    async fn commit_now(&self, turn: &Turn, planned: Planned) -> Result<Recorded, KmsError> {
+        let shared = &self.shared;
+        let entry = self.entry(&planned)?;
+        let mut last = None;
+        for (version, change) in planned.changes {
+            let event = Event::Key {
+                seq: 0,
+                tenant: planned.key.tenant().to_owned(),
+                kid: planned.key.kid().as_str().to_owned(),
+                version,
+                actor: planned.actor.clone(),
+                change,
+            };
+            let recorded = shared.auditor.record(None, event, Vec::new()).await;
+            match recorded {
+                Ok(recorded) => last = Some(recorded),
+                Err(trouble) => {
+                    // The first part of a longer change is in the log: the rest follows at the next start.
+                    if last.is_some() {
+                        shared.state.lock().torn.insert(turn.kid.clone());
+                    }
+                    return Err(KmsError::NotRecorded(trouble));
+                }
+            }
+        }
+        let change = Change {
+            key: planned.key,
+            added: planned.added,
+            erased: planned.erased,
+        };
+        let needs_store = change.added.is_some();
+        let mut stored = store_change(&shared.store, change.clone()).await;
+        for _ in 1..STORE_TRIES {
+            if stored.is_ok() {
+                break;
+            }
+            shared.env.sleep(STORE_PAUSE).await;
+            stored = store_change(&shared.store, change.clone()).await;
+        }
+        let mut state = shared.state.lock();
+        if stored.is_err() {
+            state.torn.insert(turn.kid.clone());
+        }
+        // A new secret that is not stored must not be used; a state that the log told must be obeyed.
+        if stored.is_ok() || !needs_store {
+            let (kid, head) = (entry.key.kid().clone(), entry.key.head());
+            let next = state.writer.load().with(entry);
+            state.writer.publish(next);
+            drop(state);
+            shared
+                .env
+                .probe("kms.key_changed", u64::from(head), format_args!("{kid}"));
+        }
+        stored?;
+        last.ok_or_else(|| KmsError::Invalid("nothing to change".into()))
+    }
+
+    /// The entry as it will be seen.
+    fn entry(&self, planned: &Planned) -> Result<Entry, KmsError> {
+        let current = self.index();
+        let current = current.get(planned.key.kid());
+        let mut versions = current.map_or_else(Default::default, |entry| entry.versions.clone());
+        if let Some((number, version)) = &planned.added {
+            let held = Held::new(
+                &planned.key,
+                *number,
+                version.sealed.clone(),
+                version.public.clone(),
+            );
+            let bad = || KmsError::BackendDamaged("the backend made no valid public key".into());
+            versions.insert(*number, Arc::new(held.ok_or_else(bad)?));
+        }
+        for number in &planned.erased {
+            if let Some(held) = versions.get(number) {
+                let bare = Held::new(&planned.key, *number, Vec::new(), held.public_raw.clone());
+                versions.extend(bare.map(|bare| (*number, Arc::new(bare))));
+            }
+        }
+        Ok(Entry {
+            key: planned.key.clone(),
+            versions,
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.ring.shared.state.lock().busy.remove(&self.kid);
+        self.ring.shared.freed.notify_waiters();
+    }
+}
+
+async fn store_change(store: &KeyStore, change: Change) -> Result<(), KmsError> {
+    let stored = store.apply(change).await;
+    stored.map_err(|error| KmsError::Store(error.to_string()))
+}
