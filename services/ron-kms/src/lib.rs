@@ -7,6 +7,7 @@
 //!
 //! Start with [`audit`] or [`keys`].
 
+pub mod api;
 pub mod ask;
 pub mod audit;
 pub mod backend;
