@@ -32,7 +32,9 @@ use crate::{
 /// The scope that may reload and shut down.
 pub const ADMIN_SCOPE: &str = "ops:admin";
 
-type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<ReloadReport, ConfigErrors>> + Send + Sync>;
+/// What a reload does; it may take a while.
+pub type Reload =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<ReloadReport, ConfigErrors>> + Send + Sync>;
 
 /// Built once per process; see [`router`].
 #[derive(Clone)]

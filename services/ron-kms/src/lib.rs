@@ -7,6 +7,7 @@
 //!
 //! Start with [`audit`] or [`keys`].
 
+pub mod api;
 pub mod appender;
 pub mod ask;
 pub mod attester;

@@ -17,11 +17,10 @@ use ron_core::{
     admission::{Admission, Reject},
     auth::{Gate as AuthGate, JwksPolicy, KeySet, refresh_loop},
     bus::Bus,
-    config::ConfigErrors,
     corr::with_corr_ids,
     lifecycle::Escalate,
     lock::RankedMutex,
-    ops::{self, Admin, Ops},
+    ops::{self, Admin, Ops, Reload},
     problem::with_fallbacks,
     queue::Queue,
     readiness::Readiness,
@@ -70,9 +69,6 @@ pub struct Options {
     /// Keys of the token issuer that are known from the start (tests and simulations).
     pub token_keys: Option<KeySet>,
 }
-
-pub type Reload =
-    Arc<dyn Fn() -> Result<ron_core::config::ReloadReport, ConfigErrors> + Send + Sync>;
 
 /// Opened and verified, not running yet.
 pub struct Service {

@@ -1,0 +1,353 @@
+//! The requests' bodies, and what each asks of the engine.
+//!
+//! A field that is not listed is refused, so that a misspelt one is an error and no call takes a plain
+//! secret by accident: `import` has a field for the wrapped form only.
+
+use aws_lc_rs::digest;
+use axum::http::StatusCode;
+use ron_core::problem::Problem;
+use serde::Deserialize;
+
+use super::fields::{
+    AlgName, Binary, Bounded, KeyName, Label, OpId, Prehashed, SecretBinary, VersionName,
+};
+use crate::{
+    ask::{Ask, Caller, KeyRef, OpIdAsk, VerifyAsk},
+    audit::record::MAX_DIGESTS,
+    backend::Message,
+    error::KmsError,
+    keys::{
+        Kid,
+        key::{MIN_WAIT_MS, Policy},
+        signing::Signature,
+    },
+};
+
+/// A batch is one leaf of the audit log, which lists so many digests at most.
+pub const MAX_BATCH: usize = MAX_DIGESTS;
+/// No algorithm has more parts.
+pub const MAX_SIGNATURES: usize = 8;
+/// From the call to the destruction, if the caller does not say.
+pub const DEFAULT_WAIT_MS: u64 = 7 * MIN_WAIT_MS;
+/// The tenant of keys made while nobody is identified and none is named.
+pub const DEFAULT_TENANT: &str = "default";
+pub const NONCE_LEN: std::ops::RangeInclusive<usize> = 16..=64;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Create {
+    pub tenant: Option<Label>,
+    pub purpose: Label,
+    pub alg: AlgName,
+    pub policy: Option<FirstPolicy>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstPolicy {
+    pub min_version: Option<u32>,
+    pub rotate_after_ms: Option<u64>,
+}
+
+/// Replaces the whole policy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPolicy {
+    pub min_version: u32,
+    pub rotate_after_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rotate {
+    pub from: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Destroy {
+    pub version: Option<u32>,
+    pub wait_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelDestroy {
+    pub version: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Import {
+    pub wrapped: Binary,
+    pub under: VersionName,
+    pub context: Option<Binary>,
+}
+
+/// Nothing to say.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sign {
+    pub kid: KeyName,
+    pub message: Option<Binary>,
+    pub prehash: Option<Prehashed>,
+    pub messages: Option<Bounded<Item, MAX_BATCH>>,
+    pub op_id: Option<OpId>,
+    #[serde(default)]
+    pub attest: bool,
+}
+
+/// One message of a batch.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Item {
+    pub message: Option<Binary>,
+    pub prehash: Option<Prehashed>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verify {
+    pub kid: KeyName,
+    pub message: Option<Binary>,
+    pub prehash: Option<Prehashed>,
+    pub sigs: Bounded<Sig, MAX_SIGNATURES>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sig {
+    pub alg: AlgName,
+    pub sig: Binary,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wrap {
+    pub kid: KeyName,
+    pub plaintext: SecretBinary,
+    pub context: Option<Binary>,
+    pub op_id: Option<OpId>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unwrap {
+    pub kid: VersionName,
+    pub wrapped: Binary,
+    pub context: Option<Binary>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataKey {
+    pub kid: KeyName,
+    pub context: Option<Binary>,
+    pub op_id: Option<OpId>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attest {
+    pub kid: KeyName,
+    pub nonce: Binary,
+}
+
+/// The query of `GET /keys`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    pub limit: Option<usize>,
+    pub after: Option<Kid>,
+}
+
+impl Create {
+    /// The caller's own tenant, if there is one; naming another is refused.
+    pub fn into_ask(self, caller: &Caller) -> Result<Ask, Problem> {
+        let named = self.tenant.map(|label| label.0);
+        if named
+            .as_deref()
+            .is_some_and(|tenant| !caller.may_touch(tenant))
+        {
+            return Err(Problem::from(&KmsError::ForeignTenant));
+        }
+        let tenant = named.or_else(|| caller.tenant.clone());
+        let policy = self.policy.as_ref();
+        Ok(Ask::Create {
+            tenant: tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
+            purpose: self.purpose.0,
+            algorithm: self.alg.0,
+            policy: Policy {
+                min_version: policy.and_then(|p| p.min_version).unwrap_or(1),
+                rotate_after_ms: policy.and_then(|p| p.rotate_after_ms),
+            },
+        })
+    }
+}
+
+impl SetPolicy {
+    pub fn into_ask(self, kid: Kid) -> Ask {
+        let policy = Policy {
+            min_version: self.min_version,
+            rotate_after_ms: self.rotate_after_ms,
+        };
+        Ask::SetPolicy { kid, policy }
+    }
+}
+
+impl Destroy {
+    pub fn into_ask(self, kid: Kid) -> Ask {
+        Ask::ScheduleDestroy {
+            key: KeyRef {
+                kid,
+                version: self.version,
+            },
+            wait_ms: self.wait_ms.unwrap_or(DEFAULT_WAIT_MS),
+        }
+    }
+}
+
+impl CancelDestroy {
+    pub fn into_ask(self, kid: Kid) -> Ask {
+        let version = self.version;
+        Ask::CancelDestroy {
+            key: KeyRef { kid, version },
+        }
+    }
+}
+
+impl Import {
+    pub fn into_ask(self, kid: Kid) -> Ask {
+        Ask::Import {
+            kid,
+            under: self.under.0,
+            blob: self.wrapped.0,
+            context: bytes(self.context),
+        }
+    }
+}
+
+impl Sign {
+    pub fn is_batch(&self) -> bool {
+        self.messages.is_some()
+    }
+
+    /// `body` is what this was parsed from.
+    pub fn into_ask(self, body: &[u8]) -> Result<Ask, Problem> {
+        let messages = match (self.message, self.prehash, self.messages) {
+            (None, None, Some(batch)) => {
+                let items = batch.0.into_iter().enumerate();
+                items
+                    .map(|(at, item)| one(item.message, item.prehash, Some(at)))
+                    .collect::<Result<_, _>>()?
+            }
+            (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => return Err(not_one(None)),
+            (message, prehash, None) => vec![one(message, prehash, None)?],
+        };
+        Ok(Ask::Sign {
+            key: self.kid.0,
+            messages,
+            op_id: op_id(self.op_id, body),
+            attest: self.attest,
+        })
+    }
+}
+
+impl Verify {
+    pub fn into_ask(self) -> Result<VerifyAsk, Problem> {
+        let signatures = self.sigs.0.into_iter().map(|sig| Signature {
+            algorithm: sig.alg.0,
+            bytes: sig.sig.0,
+        });
+        Ok(VerifyAsk {
+            key: self.kid.0,
+            message: one(self.message, self.prehash, None)?,
+            signatures: signatures.collect(),
+        })
+    }
+}
+
+impl Wrap {
+    pub fn into_ask(self, body: &[u8]) -> Ask {
+        Ask::Wrap {
+            key: self.kid.0,
+            plain: self.plaintext.0,
+            context: bytes(self.context),
+            op_id: op_id(self.op_id, body),
+        }
+    }
+}
+
+impl Unwrap {
+    pub fn into_ask(self) -> Ask {
+        Ask::Unwrap {
+            key: self.kid.0,
+            blob: self.wrapped.0,
+            context: bytes(self.context),
+        }
+    }
+}
+
+impl DataKey {
+    pub fn into_ask(self, body: &[u8]) -> Ask {
+        Ask::DataKey {
+            key: self.kid.0,
+            context: bytes(self.context),
+            op_id: op_id(self.op_id, body),
+        }
+    }
+}
+
+impl Attest {
+    pub fn into_parts(self) -> Result<(KeyRef, Vec<u8>), Problem> {
+        match NONCE_LEN.contains(&self.nonce.0.len()) {
+            true => Ok((self.kid.0, self.nonce.0)),
+            false => Err(invalid("nonce", "nonce: 16 to 64 bytes are allowed")),
+        }
+    }
+}
+
+fn bytes(context: Option<Binary>) -> Vec<u8> {
+    context.map_or_else(Vec::new, |context| context.0)
+}
+
+fn op_id(id: Option<OpId>, body: &[u8]) -> Option<OpIdAsk> {
+    let id = id?.0;
+    let mut request = [0; 32];
+    request.copy_from_slice(digest::digest(&digest::SHA256, body).as_ref());
+    Some(OpIdAsk { id, request })
+}
+
+fn one(
+    message: Option<Binary>,
+    prehash: Option<Prehashed>,
+    at: Option<usize>,
+) -> Result<Message, Problem> {
+    match (message, prehash) {
+        (Some(message), None) => Ok(Message::Whole(message.0)),
+        (None, Some(prehash)) => Ok(prehash.into()),
+        _ => Err(not_one(at)),
+    }
+}
+
+#[cold]
+fn not_one(at: Option<usize>) -> Problem {
+    match at {
+        Some(at) => {
+            let path = format!("messages[{at}]");
+            let detail = format!("{path}: exactly one of message, prehash is allowed");
+            invalid(&path, &detail)
+        }
+        None => invalid(".", "exactly one of message, prehash, messages is allowed"),
+    }
+}
+
+fn invalid(path: &str, detail: &str) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field")
+        .detail(detail)
+        .with("path", path)
+}
