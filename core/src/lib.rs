@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod bus;
 pub mod config;
 pub mod corr;
+pub mod db;
 pub mod deadline;
 pub mod disk_path;
 pub mod env;

@@ -5,6 +5,10 @@
 //! [`Key`](crate::keys::Key)'s) and no call returns a secret it keeps. Every call may hang or fail: the
 //! caller brings the deadline.
 
+mod local;
+pub mod memory;
+pub mod software;
+
 use std::{any::Any, fmt, sync::OnceLock};
 
 use ron_core::seam::BoxFuture;
@@ -15,6 +19,12 @@ use crate::keys::{
     nonce::Nonce,
     sealing::SealingError,
     signing::{Input, Signature, SigningError},
+};
+
+pub use self::{
+    local::{RsaSource, rsa_fixtures},
+    memory::MemoryBackend,
+    software::SoftwareBackend,
 };
 
 pub trait Backend: Send + Sync + 'static {

@@ -3,7 +3,8 @@
 //! Everything here is pure: time and randomness are arguments, and nothing is stored. Who keeps the bytes
 //! is a backend's business; whether a version may be used is decided here and nowhere else.
 //!
-//! [`key`] decides, [`signing`] and [`sealing`] act, [`nonce`] numbers what is sealed.
+//! [`key`] decides, [`signing`] and [`sealing`] act, [`nonce`] numbers what is sealed, [`xwing`] seals
+//! to a public key.
 
 pub mod algorithm;
 pub mod key;
@@ -13,6 +14,7 @@ pub mod public;
 pub mod sealing;
 pub mod secret;
 pub mod signing;
+pub mod xwing;
 
 pub use algorithm::{Algorithm, Use};
 pub use key::Key;

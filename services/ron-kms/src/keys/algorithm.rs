@@ -23,7 +23,7 @@ pub enum Algorithm {
     Ed25519MlDsa65,
     Aes256Gcm,
     ChaCha20Poly1305,
-    /// X25519 and ML-KEM-768 in one key encapsulation. The name is reserved: no key can be made yet.
+    /// X25519 and ML-KEM-768 in one key encapsulation.
     XWing,
 }
 

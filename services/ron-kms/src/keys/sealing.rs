@@ -26,7 +26,9 @@ pub const DATA_KEY_LEN: usize = 32;
 pub enum SealingError {
     #[error("{0} does not wrap: a key for wrapping is needed")]
     NotForWrapping(Algorithm),
-    #[error("{0} is not offered yet: aes-256-gcm and chacha20-poly1305 are")]
+    #[error(
+        "{0} wraps without a counted nonce: keys for that are aes-256-gcm and chacha20-poly1305"
+    )]
     NotOffered(Algorithm),
     #[error("these bytes are no secret key of {0}")]
     BadSecret(Algorithm),
@@ -98,7 +100,7 @@ impl SealingKey {
             return Err(SealingError::TooLong);
         }
         let mut blob = header(self.algorithm, &nonce.to_bytes());
-        let aad = self.aad(&blob, context);
+        let aad = bound_data(&self.id, &blob, context);
         let sealed = self.seal(nonce.to_bytes(), &aad, plain)?;
         blob.extend_from_slice(&sealed);
         Ok(blob)
@@ -112,7 +114,7 @@ impl SealingKey {
         let (head, sealed) = blob.split_at(HEADER_LEN);
         let mut nonce = [0; NONCE_LEN];
         nonce.copy_from_slice(&head[HEADER_LEN - NONCE_LEN..]);
-        self.open(nonce, &self.aad(head, context), sealed)
+        self.open(nonce, &bound_data(&self.id, head, context), sealed)
     }
 
     /// A fresh random key, wrapped at once.
@@ -155,13 +157,13 @@ impl SealingKey {
         let len = opened.map_err(|_| SealingError::DoesNotOpen)?.len();
         Ok(Secret::copy_of(&plain[..len]))
     }
+}
 
-    /// Header, name with its length, context: no two triples give the same bytes.
-    fn aad(&self, head: &[u8], context: &[u8]) -> Vec<u8> {
-        let id = self.id.to_string();
-        let len = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
-        [head, &len, id.as_bytes(), context].concat()
-    }
+/// What a blob is bound to: header, name with its length, context; no two triples give the same bytes.
+pub(crate) fn bound_data(id: &VersionedKid, head: &[u8], context: &[u8]) -> Vec<u8> {
+    let id = id.to_string();
+    let len = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [head, &len, id.as_bytes(), context].concat()
 }
 
 impl fmt::Debug for SealingKey {
@@ -177,7 +179,7 @@ impl fmt::Debug for DataKey {
 }
 
 const KEY_LEN: usize = 32;
-const HEADER_LEN: usize = 2 + NONCE_LEN;
+pub(crate) const HEADER_LEN: usize = 2 + NONCE_LEN;
 
 fn aead_of(algorithm: Algorithm) -> Result<&'static aead::Algorithm, SealingError> {
     match algorithm {
@@ -189,7 +191,7 @@ fn aead_of(algorithm: Algorithm) -> Result<&'static aead::Algorithm, SealingErro
 }
 
 /// How a blob names its algorithm; numbers are never given twice.
-const fn blob_number(algorithm: Algorithm) -> u8 {
+pub(crate) const fn blob_number(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::Aes256Gcm => 1,
         Algorithm::ChaCha20Poly1305 => 2,
@@ -198,12 +200,16 @@ const fn blob_number(algorithm: Algorithm) -> u8 {
     }
 }
 
-fn header(algorithm: Algorithm, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+pub(crate) fn header(algorithm: Algorithm, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     [&[BLOB_FORMAT, blob_number(algorithm)], &nonce[..]].concat()
 }
 
 /// Format, then algorithm, then length: what is wrong first is said first.
-fn check_blob(algorithm: Algorithm, blob: &[u8], least: usize) -> Result<(), SealingError> {
+pub(crate) fn check_blob(
+    algorithm: Algorithm,
+    blob: &[u8],
+    least: usize,
+) -> Result<(), SealingError> {
     let short = SealingError::Truncated {
         least,
         got: blob.len(),
