@@ -17,3 +17,4 @@ pub mod keys;
 pub mod keystore;
 #[cfg(feature = "models")]
 pub mod models;
+pub mod offline;
