@@ -1,5 +1,7 @@
 //! What is tested, measured or told about the project as a whole: benches beside peers, and the tables of
-//! `docs/_generated`.
+//! `docs/_generated`, checkers of audit logs that share no code with them.
+
+pub mod third_party;
 
 use xtask::docs::Generator;
 

@@ -30,6 +30,7 @@ pub mod metrics;
 #[cfg(feature = "models")]
 pub mod models;
 pub mod nonces;
+pub mod offline;
 pub mod op_ids;
 pub mod quota;
 pub mod replay;

@@ -2,7 +2,9 @@
 //!
 //! As root the missing ones are installed; anybody else is told their names in one line.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
+
+use crate::third_party;
 
 const LIST: &str = include_str!("../packages.txt");
 
@@ -21,7 +23,14 @@ pub enum Plan<'a> {
     Tell(String),
 }
 
-pub fn run() -> Result<(), String> {
+/// The packages, and then what is made with them.
+pub fn run(root: &Path) -> Result<(), String> {
+    packages()?;
+    third_party::python(root)?;
+    third_party::go_checker(root).map(drop)
+}
+
+fn packages() -> Result<(), String> {
     let packages = parse(LIST)?;
     match plan(&packages, is_installed, is_root()) {
         Plan::Nothing => {

@@ -44,7 +44,7 @@ fn run(args: &[&str]) -> Result<(), String> {
         ["tidy"] => fail_on(tidy::check(&read()?)),
         ["docs"] => tables(&[]),
         ["docs", "--check"] => tables(&["--check"]),
-        ["deps"] => deps::run(),
+        ["deps"] => deps::run(&tree::root()),
         ["ci", "--list"] => print(ci::list()),
         ["ci", steps @ ..] => {
             let steps: Vec<String> = steps.iter().map(|s| s.to_string()).collect();

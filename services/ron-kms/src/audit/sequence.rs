@@ -207,6 +207,19 @@ impl Account {
         })
     }
 
+    /// Any of `first..first + count` is accounted for.
+    pub fn tells_of(&self, first: Seq, count: u64) -> bool {
+        let end = first.saturating_add(count);
+        let touches = |(from, to): (&Seq, &Seq)| *from < end && *to > first;
+        let last = self.above.range(..end).next_back();
+        first < end && (first < self.below || last.is_some_and(touches))
+    }
+
+    /// Runs of accounted numbers that stand apart.
+    pub fn runs(&self) -> usize {
+        self.above.len()
+    }
+
     fn settle(&mut self, first: Seq, count: u64) {
         let (mut first, mut end) = (first.max(self.below), first.saturating_add(count));
         self.end = self.end.max(end);
@@ -406,6 +419,13 @@ mod tests {
             }
             let end = end.max(account.end());
             let open: Vec<u64> = (0..end).filter(|seq| !set.contains(seq)).collect();
+            for seq in 0..end {
+                for count in 0..4 {
+                    let told = (seq..seq + count).any(|seq| set.contains(&seq));
+                    prop_assert_eq!(account.tells_of(seq, count), told, "{} {}", seq, count);
+                }
+            }
+            prop_assert!(account.runs() <= set.len());
             let missing = account.missing();
             prop_assert_eq!(missing.map_or(0, |m| m.at_most), open.len() as u64);
             prop_assert_eq!(missing.map(|m| m.first), open.first().copied());
