@@ -355,6 +355,15 @@ macro_rules! choices {
             $( $(#[$doc])* #[serde(rename = $text)] $variant, )+
         }
 
+        impl $name {
+            /// As it is written in a configuration.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( $name::$variant => $text, )+
+                }
+            }
+        }
+
         impl $crate::config::Setting for $name {
             fn kind() -> ::std::string::String {
                 "choice".to_owned()

@@ -1,6 +1,13 @@
 //! The command line of ron-kms. Parses arguments; the work is in the library.
 
+// The binary is where the service meets the machine: files, terminal, environment.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod admin;
 mod audit;
+mod rekey;
+mod serve;
+mod setup;
 
 use std::process::ExitCode;
 
@@ -11,17 +18,27 @@ use clap::{Parser, Subcommand};
 #[command(name = "ron-kms", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the service (the default)
+    Serve(setup::ConfigArgs),
     /// Verify an audit log, or a receipt from one, without the service
     Audit(audit::AuditArgs),
+    /// List or rotate the keys of a running service
+    Keys(admin::KeysArgs),
+    /// Seal the key store anew: another key file or passphrase, and a fresh key-encryption key
+    Rekey(rekey::RekeyArgs),
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    match command.unwrap_or_else(|| Command::Serve(setup::ConfigArgs::default())) {
+        Command::Serve(args) => serve::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Keys(args) => admin::run(args),
+        Command::Rekey(args) => rekey::run(args),
     }
 }
