@@ -156,6 +156,7 @@ impl Admission {
         if !(self.draining)() {
             return Ok(());
         }
+        crate::sometimes!("admission.draining");
         self.kernel.not_ready.with(&["draining"]).inc();
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining")
             .detail("the service is shutting down")
@@ -177,6 +178,7 @@ impl Admission {
     }
 
     fn deadline_exceeded(&self) -> Problem {
+        crate::sometimes!("admission.deadline_passed");
         self.kernel.io_timeouts.with(&["request"]).inc();
         let problem = Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded")
             .detail("no answer was ready before the deadline");
@@ -199,6 +201,7 @@ impl Admission {
 
     fn enter(&self, endpoint: &str) -> Result<Permit, Problem> {
         self.in_flight.try_enter().ok_or_else(|| {
+            crate::sometimes!("admission.busy");
             self.kernel.quota_reject.with(&["in_flight"]).inc();
             self.kernel.busy_rejections.with(&[endpoint, ""]).inc();
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy")
@@ -234,6 +237,7 @@ impl Admission {
         let length: Option<u64> = length.and_then(|v| v.parse().ok());
         let cap = self.limits.body_cap;
         if length.is_some_and(|length| length > cap) {
+            crate::sometimes!("admission.too_large");
             return Err(fault(BodyFault::TooLarge { cap }));
         }
         let inflater = match is_gzip(headers) {

@@ -51,6 +51,9 @@ impl Backoff {
     /// How long to wait before the try that follows `attempt` earlier waits.
     pub fn delay(&self, attempt: u32, rng: &mut impl rand_core::Rng) -> Duration {
         let low = nanos(self.floor(attempt));
+        if attempt > 0 && self.ceiling(attempt) == self.ceiling(attempt - 1) {
+            crate::sometimes!("backoff.at_cap");
+        }
         let high = nanos(self.ceiling(attempt));
         // Multiply and shift: uniform to within 2^-64 and one draw, whatever the span.
         let span = u128::from(high - low) + 1;

@@ -88,6 +88,7 @@ impl Subscriber {
                 Ok(event) => return Some(event),
                 Err(broadcast::error::RecvError::Closed) => return None,
                 Err(broadcast::error::RecvError::Lagged(lost)) => {
+                    crate::sometimes!("bus.lagged");
                     self.lagged.fetch_add(lost, Ordering::Relaxed);
                     tracing::warn!(lost, "a bus subscriber is too slow and lost events");
                 }

@@ -79,7 +79,13 @@ impl Env {
     }
 
     pub fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
-        self.runtime.sleep_until(at)
+        // A timer promises not to be early, and no more.
+        let late = if crate::buggify!("timer.late") {
+            Duration::from_millis(1)
+        } else {
+            Duration::ZERO
+        };
+        self.runtime.sleep_until(at + late)
     }
 
     pub async fn timeout<T>(
@@ -100,7 +106,10 @@ impl Env {
         tokio::select! {
             biased;
             value = work => Ok(value),
-            () = timer => Err(Elapsed),
+            () = timer => {
+                crate::sometimes!("env.timed_out");
+                Err(Elapsed)
+            }
         }
     }
 
@@ -166,8 +175,13 @@ impl Env {
         let guard = AbandonGuard {
             stats: Some(self.stats.clone()),
         };
+        // A thread that was not scheduled for a while: its result is there, nobody tells yet.
+        let held_up = crate::buggify!("offload.slow").then(|| self.sleep(Duration::from_millis(5)));
         async move {
             running.await;
+            if let Some(held_up) = held_up {
+                held_up.await;
+            }
             guard.disarm();
             result.await.map_err(|_| Lost)
         }
@@ -231,6 +245,7 @@ impl AbandonGuard {
 impl Drop for AbandonGuard {
     fn drop(&mut self) {
         if let Some(stats) = &self.stats {
+            crate::sometimes!("env.offload_abandoned");
             stats.offload_abandoned.fetch_add(1, Ordering::Relaxed);
         }
     }

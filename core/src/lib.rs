@@ -15,6 +15,7 @@ pub mod lock;
 #[cfg(feature = "models")]
 pub mod models;
 pub mod ops;
+pub mod points;
 pub mod problem;
 pub mod queue;
 pub mod readiness;
@@ -27,6 +28,48 @@ pub mod sync;
 pub mod telemetry;
 pub mod topology;
 pub mod view;
+
+/// The kernel's marks, buggify points and planted bugs; see [`points`].
+pub const POINTS: points::Points = points::Points {
+    marks: &[
+        "admission.busy",
+        "admission.deadline_passed",
+        "admission.draining",
+        "admission.too_large",
+        "backoff.at_cap",
+        "bus.lagged",
+        "env.offload_abandoned",
+        "env.timed_out",
+        "lifecycle.abort_at_deadline",
+        "lifecycle.drained_in_time",
+        "lifecycle.over_budget",
+        "lifecycle.restart_given_up_in_drain",
+        "lifecycle.restarted",
+        "lifecycle.stable_again",
+        "queue.closed_refuses",
+        "queue.consumer_waits",
+        "queue.drained_after_close",
+        "queue.full",
+        "queue.wake_passed_on",
+        "readiness.lost",
+        "serve.cut_at_close",
+        "serve.panicked",
+        "shutdown.asked_late",
+        "shutdown.asked_twice",
+    ],
+    buggify: &[
+        "offload.slow",
+        "queue.pop_yields",
+        "queue.wakes_twice",
+        "serve.accept_late",
+        "serve.short_read",
+        "serve.short_write",
+        "shutdown.wakes_for_nothing",
+        "supervisor.restart_late",
+        "timer.late",
+    ],
+    mutants: &["queue.cap_off_by_one", "queue.close_drops"],
+};
 
 pub use env::{Elapsed, Env, Join, Lost, Rng};
 pub use queue::{

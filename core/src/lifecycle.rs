@@ -204,6 +204,7 @@ impl Lifecycle {
                 && state != TaskState::Aborted
                 && how == Ended::Finished
             {
+                crate::sometimes!("lifecycle.drained_in_time");
                 self.records[phase].drained += 1;
             }
             self.forget(id, &mut out);
@@ -229,6 +230,7 @@ impl Lifecycle {
             }
             Timer::Phase(phase) => {
                 if self.stage == (Stage::Draining { phase }) {
+                    crate::sometimes!("lifecycle.abort_at_deadline");
                     for id in self.living_of(phase) {
                         self.abort(id, &mut out);
                     }
@@ -249,6 +251,7 @@ impl Lifecycle {
         if task.attempt > 0 {
             task.incarnation = task.incarnation.saturating_add(1);
             counts.restarted += 1;
+            crate::sometimes!("lifecycle.restarted");
             let stable = Timer::Stable(id, task.incarnation);
             out.push(arm(stable, now, task.rules.restart.stable_after));
         }
@@ -292,6 +295,7 @@ impl Lifecycle {
         }
         let mut attempt = task.attempt;
         if over_budget {
+            crate::sometimes!("lifecycle.over_budget");
             attempt = u32::MAX;
             task.recent.pop_front();
             if task.gate != GateState::Flapping {
@@ -315,6 +319,7 @@ impl Lifecycle {
             && task.state == TaskState::Alive
             && task.incarnation == incarnation
         {
+            crate::sometimes!("lifecycle.stable_again");
             task.attempt = 0;
             set_gate(id, task, GateState::Open, out);
         }
@@ -323,6 +328,9 @@ impl Lifecycle {
     fn drain(&mut self, now: Instant, out: &mut Vec<Action>) {
         out.push(Action::Unready);
         // A restart that is still due never comes.
+        if (self.tasks.values()).any(|task| task.state == TaskState::Waiting) {
+            crate::sometimes!("lifecycle.restart_given_up_in_drain");
+        }
         self.tasks
             .retain(|_, task| task.state != TaskState::Waiting);
         self.enter(0, now, out);

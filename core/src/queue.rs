@@ -235,9 +235,21 @@ impl<'a, T, P> Consumer<'a, T, P> {
         cx: &mut Context<'_>,
         take: impl FnOnce(&mut Ring<T>) -> Option<R>,
     ) -> Poll<Option<R>> {
+        // Whoever is polled may take its time: the item stays in the queue, the promise with this consumer.
+        if crate::buggify!("queue.pop_yields") {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut line = self.queue.lock();
         let (taken, unused) = line.poll_take(&mut self.slot, take, || cx.waker().clone());
+        if line.ring.is_closed() && matches!(taken, Poll::Ready(Some(_))) {
+            crate::sometimes!("queue.drained_after_close");
+        }
         self.queue.settle(line, unused);
+        // A waker may be called more often than it must be.
+        if taken.is_pending() && crate::buggify!("queue.wakes_twice") {
+            cx.waker().wake_by_ref();
+        }
         taken
     }
 }

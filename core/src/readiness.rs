@@ -131,6 +131,9 @@ impl Shared {
             return;
         }
         let ready = after.ready;
+        if before.ready && !ready {
+            crate::sometimes!("readiness.lost");
+        }
         let missing: Vec<_> = after.missing.into_iter().map(|m| m.gate).collect();
         let listed = missing.join(",");
         self.bus

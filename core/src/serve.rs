@@ -212,6 +212,9 @@ impl Server {
                     refuse(conn, options.tls.is_some());
                 }
                 Ok((conn, peer)) => {
+                    if crate::buggify!("serve.accept_late") {
+                        env.sleep(Duration::from_millis(2)).await;
+                    }
                     report.accepted += 1;
                     options.stats.accepted.fetch_add(1, Relaxed);
                     self.start(app.clone(), conn, peer);
@@ -246,6 +249,7 @@ impl Server {
             .await
             .is_err()
         {
+            crate::sometimes!("serve.cut_at_close");
             report.aborted_at_close = self.0.ask_all(Wish::Abort);
             tracing::warn!(
                 connections = report.aborted_at_close,

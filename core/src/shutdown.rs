@@ -39,6 +39,7 @@ impl Shutdown {
     /// Returns whether this call was the first. Everybody who waits is woken, in order of arrival.
     pub fn trigger(&self) -> bool {
         if self.latch.triggered.swap(true, Ordering::AcqRel) {
+            crate::sometimes!("shutdown.asked_twice");
             return false;
         }
         // One at a time, because a waker may run code that comes back here.
@@ -78,6 +79,9 @@ struct Waiter<'a> {
 impl Waiter<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.latch.triggered.load(Ordering::Acquire) {
+            if self.slot.is_none() {
+                crate::sometimes!("shutdown.asked_late");
+            }
             return Poll::Ready(());
         }
         let mut waiters = self.latch.waiters.lock();
@@ -88,6 +92,9 @@ impl Waiter<'_> {
         let stale = waiters.park(&mut self.slot, cx.waker().clone());
         drop(waiters);
         drop(stale);
+        if crate::buggify!("shutdown.wakes_for_nothing") {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

@@ -1,20 +1,22 @@
 //! A filed bug: scenario, seed and the smallest plan that shows it, as a file that is replayed for ever.
 //!
-//! The plan is written out, so the file means the same faults after unrelated code has changed, when the
-//! seed alone would draw others.
+//! The plan is written out, faults and operations, so the file means the same after unrelated code has changed,
+//! when the seed alone would draw others. Always: a file of an older format is read as what it meant then, or
+//! refused in one line.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    plan::Planned,
+    calls,
+    plan::{Plan, Planned},
     run::{self, RunResult, Watch},
     scenario::{Scenario, ScenarioError},
 };
 
-/// The version of the format; a newer one is refused.
-const FORMAT: u32 = 1;
+/// The version of the format; a newer one is refused. 1 had faults alone: its operations were the seed's.
+const FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,12 +29,38 @@ pub struct Bug {
     /// What it said, for whoever reads the file.
     pub said: String,
     pub commit: String,
+    /// The compiler it was seen with.
     #[serde(default)]
-    pub plan: Vec<Planned>,
+    pub toolchain: String,
+    /// What the run was told to be, for whoever reads the file.
+    #[serde(default)]
+    pub options: Vec<String>,
+    #[serde(default)]
+    pub plan: Plan,
+}
+
+/// Format 1: faults only.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Older {
+    #[serde(rename = "format")]
+    _format: u32,
+    scenario: String,
+    seed: u64,
+    fingerprint: String,
+    said: String,
+    commit: String,
+    #[serde(default)]
+    plan: Vec<Planned>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
 
 impl Bug {
-    pub fn new(run: &RunResult, plan: Vec<Planned>, commit: String) -> Option<Bug> {
+    pub fn new(run: &RunResult, plan: Plan, commit: String) -> Option<Bug> {
         let violation = run.violation()?;
         Some(Bug {
             format: FORMAT,
@@ -41,27 +69,38 @@ impl Bug {
             fingerprint: violation.oracle.to_owned(),
             said: violation.why.clone(),
             commit,
+            toolchain: toolchain(),
+            options: run.options.clone(),
             plan,
         })
     }
 
     pub fn parse(file: &str, text: &str) -> Result<Bug, ScenarioError> {
-        let bug: Bug = toml::from_str(text).map_err(|e| {
-            let line = e
-                .span()
-                .map_or(1, |span| text[..span.start].lines().count().max(1));
-            ScenarioError(format!(
-                "{file}:{line}: no bug file: {}",
-                e.message().replace('\n', " ")
-            ))
-        })?;
-        if bug.format != FORMAT {
-            let found = bug.format;
-            return Err(ScenarioError(format!(
-                "{file}: format {found} is not known here, only {FORMAT}: file it again with `sim shrink`"
-            )));
+        match read::<Version>(file, text)?.format {
+            FORMAT => read(file, text),
+            1 => Ok(Bug::from_older(read(file, text)?)),
+            found => Err(ScenarioError(format!(
+                "{file}: format {found} is not known here, only 1 and {FORMAT}: file it again with `sim shrink`"
+            ))),
         }
-        Ok(bug)
+    }
+
+    /// The operations of an older file are drawn when it is replayed.
+    fn from_older(older: Older) -> Bug {
+        Bug {
+            format: 1,
+            scenario: older.scenario,
+            seed: older.seed,
+            fingerprint: older.fingerprint,
+            said: older.said,
+            commit: older.commit,
+            toolchain: String::new(),
+            options: Vec::new(),
+            plan: Plan {
+                faults: older.plan,
+                ..Plan::default()
+            },
+        }
     }
 
     pub fn load(path: &Path) -> Result<Bug, ScenarioError> {
@@ -88,21 +127,57 @@ impl Bug {
         watch: &Watch,
     ) -> Result<(Scenario, RunResult), ScenarioError> {
         let scenario = Scenario::load(root, &self.scenario)?;
-        let known = crate::catalogue::node_names(&scenario);
-        if let Some(planned) = self
-            .plan
-            .iter()
-            .find(|planned| !known.contains(&planned.on))
-        {
-            let (on, known) = (&planned.on, known.join(", "));
-            return Err(ScenarioError(format!(
-                "{}: the plan strikes {on:?}, the scenario has: {known}",
-                self.scenario
-            )));
+        let mut plan = self.plan.clone();
+        if self.format == 1 {
+            let drawn = Plan::draw(&scenario, self.seed);
+            (plan.ops, plan.sizes) = (drawn.ops, drawn.sizes);
         }
-        let run = run::run_plan(&scenario, self.seed, watch, self.plan.clone());
+        self.check(&scenario)?;
+        let run = run::run_plan(&scenario, self.seed, watch, plan);
         Ok((scenario, run))
     }
+
+    /// The scenario may have changed since: what the plan speaks of must still be there.
+    fn check(&self, scenario: &Scenario) -> Result<(), ScenarioError> {
+        let (of, known) = (&self.scenario, crate::catalogue::node_names(scenario));
+        let nodes = (self.plan.faults.iter().map(|planned| &planned.on))
+            .chain(self.plan.ops.iter().map(|op| &op.on));
+        if let Some(on) = nodes.into_iter().find(|on| !known.contains(on)) {
+            let known = known.join(", ");
+            return Err(ScenarioError(format!(
+                "{of}: the plan speaks of {on:?}, the scenario has: {known}"
+            )));
+        }
+        let calls = self.plan.ops.iter().map(|op| &op.call);
+        if let Some(call) = calls.into_iter().find(|call| calls::find(call).is_none()) {
+            let known: Vec<_> = calls::CALLS.iter().map(|call| call.name).collect();
+            let known = known.join(", ");
+            return Err(ScenarioError(format!(
+                "{of}: the plan calls {call:?}, there are: {known}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The compiler that this checkout pins.
+fn toolchain() -> String {
+    let pinned: Option<toml::Table> = include_str!("../../rust-toolchain.toml").parse().ok();
+    let channel = pinned.and_then(|file| Some(file.get("toolchain")?.get("channel")?.clone()));
+    let channel = channel.and_then(|channel| channel.as_str().map(str::to_owned));
+    channel.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn read<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, ScenarioError> {
+    toml::from_str(text).map_err(|e| {
+        let line = e
+            .span()
+            .map_or(1, |span| text[..span.start].lines().count().max(1));
+        ScenarioError(format!(
+            "{file}:{line}: no bug file: {}",
+            e.message().replace('\n', " ")
+        ))
+    })
 }
 
 /// All filed bugs below `root`, sorted.
@@ -122,21 +197,34 @@ pub fn files(root: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Fault;
+    use crate::{ops::Op, plan::Fault, swarm::Bent};
 
     fn bug() -> Bug {
-        let plan = vec![
-            Planned {
-                at_us: 1_500_000,
+        let strike = |at_us, fault| Planned {
+            at_us,
+            on: "pool".to_owned(),
+            fault,
+        };
+        let plan = Plan {
+            sizes: [("pool".to_owned(), "queue_cap = 7".parse().expect("a table"))].into(),
+            faults: vec![
+                strike(1_500_000, Fault::PowerOff { down_ms: 40 }),
+                strike(1_700_000, Fault::ClockJump { by_ms: -3 }),
+            ],
+            buggify: vec![Bent {
+                point: "timer.late".to_owned(),
+                per_10_000: 500,
+            }],
+            ops: vec![Op {
+                at_us: 9,
+                client: 2,
                 on: "pool".to_owned(),
-                fault: Fault::PowerOff { down_ms: 40 },
-            },
-            Planned {
-                at_us: 1_700_000,
-                on: "pool".to_owned(),
-                fault: Fault::ClockJump { by_ms: -3 },
-            },
-        ];
+                call: "pool.put".to_owned(),
+                key: 3,
+                arg: 0,
+                timeout_ms: 700,
+            }],
+        };
         Bug {
             format: FORMAT,
             scenario: "torn-write".to_owned(),
@@ -144,6 +232,8 @@ mod tests {
             fingerprint: "pool.acked_is_durable".to_owned(),
             said: "item 3 is \"gone\"".to_owned(),
             commit: "abc".to_owned(),
+            toolchain: "1.91".to_owned(),
+            options: vec!["pool.put clients=2".to_owned()],
             plan,
         }
     }
@@ -155,18 +245,56 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_faults_alone_is_read_with_the_operations_of_its_seed() {
+        let text = "format = 1\nscenario = \"torn-write\"\nseed = 7\nfingerprint = \"x\"\n\
+            said = \"\"\ncommit = \"\"\n[[plan]]\nat_us = 5\non = \"pool\"\n\
+            fault = { kind = \"power_off\", down_ms = 40 }\n";
+        let bug = Bug::parse("x.toml", text).expect("an older file");
+        assert_eq!(bug.plan.faults.len(), 1);
+        let root = crate::scenario::root();
+        let (scenario, run) = bug.replay(&root, &Watch::default()).expect("it replays");
+        assert_eq!(run.plan.faults, bug.plan.faults);
+        assert_eq!(run.plan.ops, Plan::draw(&scenario, 7).ops);
+    }
+
+    #[test]
+    fn a_plan_that_no_longer_fits_its_scenario_is_refused_in_one_line() {
+        let root = crate::scenario::root();
+        for (from, to, says) in [
+            ("on = \"pool\"", "on = \"pond\"", "\"pond\""),
+            ("call = \"pool.put\"", "call = \"pool.get\"", "pool.put"),
+            (
+                "scenario = \"torn-write\"",
+                "scenario = \"torn\"",
+                "torn-write",
+            ),
+        ] {
+            let text = bug().to_text().replacen(from, to, 1);
+            let bug = Bug::parse("x.toml", &text).expect("well formed");
+            let error = bug.replay(&root, &Watch::default()).err().expect("refused");
+            let error = error.to_string();
+            assert!(
+                error.contains(says) && error.lines().count() == 1,
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_broken_bug_file_is_refused_in_one_line() {
         let text = bug().to_text();
         for (from, to, says) in [
             (
-                "format = 1",
                 "format = 2",
-                "format 2 is not known here, only 1",
+                "format = 3",
+                "format 3 is not known here, only 1 and 2",
             ),
+            ("format = 2\n", "", "format"),
             ("seed = 7", "seed = \"x\"", "x.toml:3:"),
             ("power_off", "power_of", "power_of"),
             ("down_ms", "downms", "downms"),
             ("scenario =", "scenari =", "scenari"),
+            ("timeout_ms", "time_ms", "time_ms"),
         ] {
             let broken = text.replacen(from, to, 1);
             assert_ne!(broken, text, "{from}");

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use ron_core::points::Points;
+
 use crate::{
     flaky::Flaky,
+    ops,
     oracle::{self, ORACLES},
     plan::{self, FAULT_KINDS},
     pool::PoolService,
+    promise,
     scenario::{FaultSpec, Invalid, Scenario, Span, WorkloadSpec},
     service::SimService,
+    swarm,
     workload::{self, WORKLOAD_KINDS},
 };
 
@@ -23,6 +28,16 @@ pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
     services()
         .into_iter()
         .find(|service| service.name() == name)
+}
+
+/// The marks, buggify points and planted bugs of the kernel and of the services of a scenario.
+pub fn points(scenario: &Scenario) -> Vec<Points> {
+    let mut all = vec![ron_core::POINTS];
+    for node in &scenario.node {
+        let points = service(&node.service).map(|s| s.points());
+        all.extend(points.filter(|p| !all.contains(p)));
+    }
+    all
 }
 
 /// The names of a scenario's nodes, in order.
@@ -47,16 +62,7 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
                 .join(", ");
             invalid("node.service", &node.service, &allowed)
         })?;
-        service.check_config(&node.config).map_err(|errors| {
-            let first = &errors.0[0];
-            Invalid {
-                word: first.key.clone(),
-                text: format!(
-                    "node.config: {} = {}: {}",
-                    first.key, first.value, first.reason
-                ),
-            }
-        })?;
+        check_config(&*service, &node.config)?;
     }
     for name in &nodes {
         if nodes.iter().filter(|other| *other == name).count() > 1 || name == CLIENT_NODE {
@@ -91,6 +97,23 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// A range is allowed if both of its ends are.
+fn check_config(service: &dyn SimService, config: &toml::Table) -> Result<(), Invalid> {
+    for config in [swarm::settled(config, None), swarm::at_most(config)] {
+        service.check_config(&config).map_err(|errors| {
+            let first = &errors.0[0];
+            Invalid {
+                word: first.key.clone(),
+                text: format!(
+                    "node.config: {} = {}: {}",
+                    first.key, first.value, first.reason
+                ),
+            }
+        })?;
+    }
+    Ok(())
+}
+
 /// Nothing in a scenario is so large that it would only eat memory, or so small that nothing happens.
 fn check_sizes(scenario: &Scenario) -> Result<(), Invalid> {
     let within = |key: &str, value: f64, least: f64, most: f64| {
@@ -108,7 +131,19 @@ fn check_sizes(scenario: &Scenario) -> Result<(), Invalid> {
     }
     for spec in &scenario.workload {
         within("workload.clients", most(spec.clients), 0.0, 100_000.0)?;
-        within("workload.requests", most(spec.requests), 0.0, 1e9)?;
+        within("workload.requests", most(spec.requests), 0.0, ops::MOST)?;
+        within("workload.bytes", most(spec.bytes), 0.0, 1e8)?;
+        let (clients, rate) = (spec.clients, spec.rate_per_s);
+        let of = |span: Option<Span>, default: f64| span.map_or(default, |span| span.hi);
+        let paced = of(clients, 1.0) * of(rate, 20.0) * of(spec.for_s, 5.0);
+        if spec.every_ms.is_none() {
+            within(
+                "workload.rate_per_s: requests in all",
+                paced,
+                0.0,
+                ops::MOST,
+            )?;
+        }
     }
     for spec in &scenario.fault {
         within("fault.times", most(spec.times), 0.0, 100_000.0)?;
@@ -145,6 +180,8 @@ fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> 
         ("requests", spec.requests.is_some()),
         ("timeout_ms", spec.timeout_ms.is_some()),
         ("every_ms", spec.every_ms.is_some()),
+        ("bytes", spec.bytes.is_some()),
+        ("within_ms", spec.within_ms.is_some()),
     ];
     check_keys("workload", kind.name, kind.keys, &used)
 }
@@ -174,7 +211,33 @@ fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
         ("bytes", spec.bytes.is_some()),
         ("one_way", spec.one_way),
     ];
-    check_keys("fault", kind.name, kind.keys, &used)
+    check_keys("fault", kind.name, kind.keys, &used)?;
+    check_promise(spec)
+}
+
+fn check_promise(spec: &FaultSpec) -> Result<(), Invalid> {
+    let refuse = |text| {
+        Err(Invalid {
+            word: spec.kind.clone(),
+            text,
+        })
+    };
+    if let Some(why) = promise::beyond(&spec.kind)
+        && !spec.beyond_promise
+    {
+        let kind = &spec.kind;
+        return refuse(format!(
+            "fault.kind: {kind:?} is beyond what is promised ({why}); allowed: with beyond_promise = true"
+        ));
+    }
+    let least = promise::LASTS_AT_LEAST_MS;
+    let short = spec.for_ms.is_some_and(|span| span.lo < least as f64);
+    if spec.per_10_000.is_some() && short {
+        return refuse(format!(
+            "fault.for_ms: a fault that strikes by chance would flap; allowed: from {least}"
+        ));
+    }
+    Ok(())
 }
 
 fn check_node(key: &str, on: &str, nodes: &[String]) -> Result<(), Invalid> {

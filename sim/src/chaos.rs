@@ -1,15 +1,16 @@
 //! Faults of a machine that are neither network nor disk contents: a stalling disk, a slow CPU.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use crate::timer;
+use crate::{felt::Felt, timer};
 
 #[derive(Default)]
 pub struct Chaos {
     state: Mutex<State>,
+    felt: Arc<Felt>,
 }
 
 #[derive(Default)]
@@ -19,6 +20,14 @@ struct State {
 }
 
 impl Chaos {
+    /// What takes effect is noted in `felt`.
+    pub fn new(felt: Arc<Felt>) -> Self {
+        Chaos {
+            state: Mutex::default(),
+            felt,
+        }
+    }
+
     /// The disk answers nothing for a while; what was started before is not affected.
     pub fn stall_disk(&self, for_: Duration) {
         let until = timer::now() + for_;
@@ -30,7 +39,10 @@ impl Chaos {
         loop {
             let until = self.state.lock().unwrap().disk_stalled_until;
             match until {
-                Some(until) if until > timer::now() => timer::sleep_until(until).await,
+                Some(until) if until > timer::now() => {
+                    self.felt.note("disk.stall");
+                    timer::sleep_until(until).await;
+                }
                 _ => return,
             }
         }
@@ -43,7 +55,10 @@ impl Chaos {
 
     pub fn slowness(&self) -> u32 {
         match self.state.lock().unwrap().slow_until {
-            Some((until, factor)) if until > timer::now() => factor,
+            Some((until, factor)) if until > timer::now() => {
+                self.felt.note("cpu.slow");
+                factor
+            }
             _ => 1,
         }
     }

@@ -53,14 +53,20 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         "list" => list(&root, &Args::parse(rest, &[])?),
         "run" => run_one(
             &root,
-            &Args::parse(rest, &["--seed", "--trace", "--plant"])?,
+            &Args::parse(rest, &["--seed", "--trace", "--plant", "--mutant"])?,
         ),
         "sweep" => sweep_all(
             &root,
-            &Args::parse(rest, &["--seeds", "--jobs", "--first", "--plant"])?,
+            &Args::parse(
+                rest,
+                &["--seeds", "--jobs", "--first", "--plant", "--mutant"],
+            )?,
         ),
-        "shrink" => shrink_one(&root, &Args::parse(rest, &["--seed", "--plant"])?),
-        "replay" => replay_bug(&root, &Args::parse(rest, &["--plant"])?),
+        "shrink" => shrink_one(
+            &root,
+            &Args::parse(rest, &["--seed", "--plant", "--mutant"])?,
+        ),
+        "replay" => replay_bug(&root, &Args::parse(rest, &["--plant", "--mutant"])?),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
@@ -124,6 +130,8 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         echo: true,
         keep_lines: trace_file.is_some(),
         plant: args.value("--plant").map(str::to_owned),
+        mutant: args.value("--mutant").map(str::to_owned),
+        ..Watch::default()
     };
     let run = run::run(&scenario, seed, &watch);
     if let Some(file) = trace_file {
@@ -172,6 +180,7 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     );
     let watch = Watch {
         plant: args.value("--plant").map(str::to_owned),
+        mutant: args.value("--mutant").map(str::to_owned),
         ..Watch::default()
     };
     let run = run::run(&scenario, seed, &watch);
@@ -182,24 +191,29 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     print_failure(&scenario, &run);
     let shrunk = shrink::shrink(&scenario, seed, &run.plan, violation.oracle, &watch);
     println!(
-        "shrunk  {} faults → {} in {} runs ({:.1} s)",
+        "shrunk  {} faults → {}, {} operations → {} in {} runs ({:.1} s{})",
         shrunk.from,
-        shrunk.plan.len(),
+        shrunk.plan.faults.len(),
+        shrunk.from_ops,
+        shrunk.plan.ops.len(),
         shrunk.runs,
-        shrunk.took.as_secs_f64()
+        shrunk.took.as_secs_f64(),
+        if shrunk.minimal {
+            ""
+        } else {
+            ", not minimal: time ran out"
+        },
     );
-    for (planned, needed) in shrunk.plan.iter().zip(&shrunk.needed) {
+    for (planned, needed) in shrunk.plan.faults.iter().zip(&shrunk.needed) {
         let without = if *needed {
             "passes without it"
         } else {
             "fails otherwise without it"
         };
-        println!(
-            "needed  {} on {} at {:.3}s   ({without})",
-            planned.fault,
-            planned.on,
-            planned.at().as_secs_f64()
-        );
+        println!("needed  {planned}   ({without})");
+    }
+    for bent in &shrunk.plan.buggify {
+        println!("needed  {bent}");
     }
     let bug = Bug::new(&run, shrunk.plan, commit()).expect("the run failed");
     let path = root.join("bugs").join(bug.file_name());
@@ -220,6 +234,7 @@ fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let watch = Watch {
         echo: true,
         plant: args.value("--plant").map(str::to_owned),
+        mutant: args.value("--mutant").map(str::to_owned),
         ..Watch::default()
     };
     let (scenario, run) = bug.replay(root, &watch)?;
@@ -270,6 +285,7 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         jobs: args.number("--jobs")?.unwrap_or(cores).clamp(1, 256) as usize,
         progress: true,
         plant: args.value("--plant").map(str::to_owned),
+        mutant: args.value("--mutant").map(str::to_owned),
     };
     if sweep.seeds == 0 {
         return Err(Wrong(
@@ -365,7 +381,7 @@ impl Args {
             if !allowed.contains(&flag) {
                 let known: Vec<_> = allowed
                     .iter()
-                    .filter(|f| **f != "--plant")
+                    .filter(|f| !["--plant", "--mutant"].contains(f))
                     .copied()
                     .collect();
                 let known = if known.is_empty() {

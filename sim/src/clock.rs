@@ -4,14 +4,15 @@
 //! nodes never agree exactly on how long a second is.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::timer;
+use crate::{felt::Felt, timer};
 
 pub struct NodeClock {
     state: Mutex<State>,
+    felt: Arc<Felt>,
 }
 
 struct State {
@@ -21,6 +22,8 @@ struct State {
     /// Parts per million faster (positive) or slower than the world.
     drift_ppm: i64,
     wall_offset_ms: i64,
+    /// The node has looked at the clock since it was changed.
+    seen: bool,
 }
 
 /// World time 0 as a node with a perfect clock would write it: 2026-01-01T00:00:00Z.
@@ -28,13 +31,20 @@ const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 impl NodeClock {
     pub fn new() -> Self {
+        Self::noting(Arc::default())
+    }
+
+    /// What the node can see of a wrong clock is noted in `felt`.
+    pub fn noting(felt: Arc<Felt>) -> Self {
         let zero = Duration::ZERO;
         NodeClock {
+            felt,
             state: Mutex::new(State {
                 anchor_world: zero,
                 anchor_local: zero,
                 drift_ppm: 0,
                 wall_offset_ms: 0,
+                seen: true,
             }),
         }
     }
@@ -46,6 +56,7 @@ impl NodeClock {
         state.anchor_local = state.local(world);
         state.anchor_world = world;
         state.drift_ppm = ppm.clamp(-500_000, 500_000);
+        state.seen = false;
     }
 
     pub fn drift_ppm(&self) -> i64 {
@@ -54,7 +65,9 @@ impl NodeClock {
 
     /// The wall clock steps; `now` does not notice.
     pub fn jump_wall(&self, by_ms: i64) {
-        self.state.lock().unwrap().wall_offset_ms += by_ms;
+        let mut state = self.state.lock().unwrap();
+        state.wall_offset_ms += by_ms;
+        state.seen = false;
     }
 
     /// The wall clock is put right again.
@@ -68,12 +81,19 @@ impl NodeClock {
 
     pub fn now(&self) -> Instant {
         let world = timer::elapsed();
-        base() + self.state.lock().unwrap().local(world)
+        let mut state = self.state.lock().unwrap();
+        if !state.seen {
+            state.show(&self.felt, false);
+        }
+        base() + state.local(world)
     }
 
     pub fn wall(&self) -> SystemTime {
         let world = timer::elapsed();
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        if !state.seen {
+            state.show(&self.felt, true);
+        }
         let time = SystemTime::UNIX_EPOCH + EPOCH + state.local(world);
         let off = Duration::from_millis(state.wall_offset_ms.unsigned_abs());
         if state.wall_offset_ms < 0 {
@@ -97,6 +117,17 @@ impl Default for NodeClock {
 }
 
 impl State {
+    /// The node looks at its clock; a wrong wall time is only seen by looking at wall time.
+    fn show(&mut self, felt: &Felt, wall: bool) {
+        if self.drift_ppm != 0 {
+            felt.note("clock.drift");
+        }
+        if self.wall_offset_ms != 0 && wall {
+            felt.note("clock.jump");
+        }
+        self.seen = wall || self.wall_offset_ms == 0;
+    }
+
     fn local(&self, world: Duration) -> Duration {
         let since = world.saturating_sub(self.anchor_world).as_nanos() as i128;
         let ran = since + since * i128::from(self.drift_ppm) / 1_000_000;
@@ -128,6 +159,7 @@ mod tests {
             anchor_local: Duration::from_secs(12),
             drift_ppm,
             wall_offset_ms: 0,
+            seen: true,
         }
     }
 

@@ -25,6 +25,8 @@ use std::{
 
 use ron_core::seam::Disk;
 
+use crate::felt::Felt;
+
 pub use self::{
     contents::Image,
     faults::{DiskFaults, DiskLatency, Fault, Op, OpCounts},
@@ -95,6 +97,11 @@ impl SimDisk {
     /// The faults in force; a crash that has happened is no longer among them.
     pub fn faults(&self) -> DiskFaults {
         self.lock().faults.clone()
+    }
+
+    /// From now on the faults that take effect are noted there.
+    pub fn note_in(&self, felt: Arc<Felt>) {
+        self.lock().felt = felt;
     }
 
     /// The next `count` operations that the fault can hit are hit, before any rate is asked.

@@ -48,6 +48,10 @@ pub fn heal_all(world: &World) {
 async fn strike(world: World, node: NodeId, fault: Fault) {
     let parts = world.node_parts(node);
     let text = fault.to_string();
+    let kind = fault.kind();
+    if kind.starts_with("node.") && world.status(node) == crate::world::Status::Up {
+        parts.felt.note(kind);
+    }
     match fault {
         Fault::Kill { down_ms } => {
             world.die(node, Death::Process, "killed");
@@ -68,6 +72,7 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             }
             start_after(&world, node, restart_after_ms).await;
         }
+        Fault::Restart => world.restart(node),
         Fault::Pause { for_ms } => {
             world.pause(node);
             lasting(&world, node, for_ms, &text).await;
@@ -106,8 +111,32 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             lasting(&world, node, for_ms, &text).await;
             both_ways(&world, node, |link| link.connects_hang = false);
         }
+        Fault::Duplicate { for_ms, per_10_000 } => {
+            both_ways(&world, node, |link| link.duplicate_per_10_000 = per_10_000);
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.duplicate_per_10_000 = 0);
+        }
+        Fault::Reorder {
+            for_ms,
+            per_10_000,
+            by_ms,
+        } => {
+            both_ways(&world, node, |link| {
+                link.reorder_per_10_000 = per_10_000;
+                link.reorder_by = Duration::from_millis(by_ms);
+            });
+            lasting(&world, node, for_ms, &text).await;
+            both_ways(&world, node, |link| link.reorder_per_10_000 = 0);
+        }
         Fault::ResetConnections => {
-            world.net().reset_connections(node);
+            if world.net().reset_connections(node) > 0 {
+                parts.felt.note("net.reset");
+            }
+        }
+        Fault::HalfOpen => {
+            if world.net().silence_connections(node) > 0 {
+                parts.felt.note("net.half_open");
+            }
         }
         Fault::DiskStall { for_ms } => parts.chaos.stall_disk(Duration::from_millis(for_ms)),
         Fault::DiskErrors { for_ms, per_10_000 } => {
@@ -144,6 +173,7 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
         }
         Fault::BitRot => {
             if let Some(rot) = parts.disk.corrupt_random() {
+                parts.felt.note("disk.bit_rot");
                 world.recorder().record(
                     Some(node),
                     What::Fault {
@@ -159,7 +189,9 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
                 world.seed(),
                 &format!("panic {task} {:?}", timer::elapsed()),
             );
-            world.panic_tasks(node, &task, count as usize, &mut rng);
+            if world.panic_tasks(node, &task, count as usize, &mut rng) > 0 {
+                parts.felt.note("task.panic");
+            }
         }
         Fault::SlowCpu { for_ms, factor } => {
             parts.chaos.slow_down(factor, Duration::from_millis(for_ms))

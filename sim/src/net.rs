@@ -19,6 +19,7 @@ use std::{
 use ron_core::seam::{BoxFuture, Conn, Listener};
 
 use crate::{
+    felt::Felt,
     seed::{self, SimRng},
     timer,
 };
@@ -63,6 +64,12 @@ pub struct Link {
     pub blocked: bool,
     /// New connections over it hang, old ones work.
     pub connects_hang: bool,
+    /// Segments in 10,000 that come twice. The receiver throws the copy away; it costs the rate of a slow link.
+    pub duplicate_per_10_000: u32,
+    /// Segments in 10,000 that come late by up to `reorder_by`: a stream is ordered, so what was sent after
+    /// one waits for it.
+    pub reorder_per_10_000: u32,
+    pub reorder_by: Duration,
 }
 
 impl Link {
@@ -80,6 +87,9 @@ impl Default for Link {
             bytes_per_s: 0,
             blocked: false,
             connects_hang: false,
+            duplicate_per_10_000: 0,
+            reorder_per_10_000: 0,
+            reorder_by: Duration::ZERO,
         }
     }
 }
@@ -114,6 +124,7 @@ struct State {
 struct Host {
     ip: IpAddr,
     state: HostState,
+    felt: Arc<Felt>,
 }
 
 #[derive(Default)]
@@ -152,7 +163,13 @@ impl Network {
         state.nodes.push(Host {
             ip,
             state: HostState::ProcessDown,
+            felt: Arc::default(),
         });
+    }
+
+    /// Where the faults that the host felt are noted.
+    pub fn felt(&self, node: NodeId) -> Arc<Felt> {
+        self.lock().host_of(node).felt.clone()
     }
 
     pub fn resolve(&self, host: &str) -> Option<IpAddr> {
@@ -225,6 +242,13 @@ impl Network {
     pub fn reset_connections(&self, node: NodeId) -> usize {
         let mut hit = 0;
         self.each_wire_of(node, |wire, _| hit += usize::from(wire.reset_both()));
+        hit
+    }
+
+    /// Open connections of a node go silent for ever: what is sent on them arrives nowhere.
+    pub fn silence_connections(&self, node: NodeId) -> usize {
+        let mut hit = 0;
+        self.each_wire_of(node, |wire, _| hit += usize::from(wire.go_silent()));
         hit
     }
 
@@ -341,7 +365,15 @@ impl Network {
         };
         let up = state.host_of(peer).state;
         let (there, back) = (state.link(node, peer), state.link(peer, node));
-        if there.blocked || back.blocked || there.connects_hang || up == HostState::PoweredOff {
+        if there.blocked || back.blocked {
+            state.feel(node, peer, "net.partition");
+            return Ok(Syn::Silence);
+        }
+        if there.connects_hang {
+            state.feel(node, peer, "net.connect_hang");
+            return Ok(Syn::Silence);
+        }
+        if up == HostState::PoweredOff {
             return Ok(Syn::Silence);
         }
         let latency = back.draw_latency(&mut state.rng);
@@ -383,22 +415,36 @@ impl Network {
         let mut state = self.lock();
         let link = state.link(from, to);
         if link.blocked {
+            state.feel(from, to, "net.partition");
             return None;
         }
         let mut travel = link.draw_latency(&mut state.rng);
+        if link.latency_factor > 1 {
+            state.feel(from, to, "net.latency");
+        }
         let mut retransmit = RETRANSMIT.0;
         for _ in 0..MOST_LOSSES {
             if !seed::chance(&mut state.rng, link.loss_per_10_000) {
                 break;
             }
+            state.feel(from, to, "net.loss");
             travel += retransmit;
             retransmit = (retransmit * 2).min(RETRANSMIT.1);
         }
+        if seed::chance(&mut state.rng, link.reorder_per_10_000) {
+            state.feel(from, to, "net.reorder");
+            travel += seed::pick_duration(&mut state.rng, (Duration::ZERO, link.reorder_by));
+        }
         let ns = (len as u64 * 1_000_000_000).checked_div(link.bytes_per_s);
-        Some(Transit {
-            departure: Duration::from_nanos(ns.unwrap_or(0)),
-            travel,
-        })
+        let mut departure = Duration::from_nanos(ns.unwrap_or(0));
+        if !departure.is_zero() {
+            state.feel(from, to, "net.slow");
+        }
+        if seed::chance(&mut state.rng, link.duplicate_per_10_000) {
+            state.feel(from, to, "net.duplicate");
+            departure *= 2;
+        }
+        Some(Transit { departure, travel })
     }
 
     /// After a heal the sender finds out only at its next retransmission.
@@ -435,6 +481,13 @@ enum Syn {
 impl State {
     fn host_of(&mut self, node: NodeId) -> &mut Host {
         &mut self.nodes[node.0 as usize]
+    }
+
+    /// Both ends of a link feel what is wrong with it.
+    fn feel(&self, a: NodeId, b: NodeId, kind: &str) {
+        for node in [a, b] {
+            self.nodes[node.0 as usize].felt.note(kind);
+        }
     }
 
     fn ip_of(&self, node: NodeId) -> IpAddr {

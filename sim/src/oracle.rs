@@ -26,7 +26,7 @@ mod restart_budget;
 mod stale_changes_nothing;
 mod time_moves_forward;
 
-pub use live_again::LIVE_AGAIN;
+pub use live_again::{LIVE_AGAIN, NO_HANG, NO_PANIC, NO_SPIN};
 
 pub type Verdict = Result<(), String>;
 

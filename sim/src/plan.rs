@@ -1,14 +1,71 @@
-//! The plan: which fault strikes where, when and for how long. Plain data, drawn from the seed before
-//! the world begins, so that it can be printed, saved, and later shrunk.
+//! The plan: everything that will be done to a world. Which fault strikes where, when and for how long; which
+//! client asks for what; which points of the code are bent; how large the nodes are.
+//!
+//! Plain data, drawn from the seed before the world begins, so that it can be printed, saved and shrunk. The
+//! draws of each part are independent: taking one out changes none of the others.
 
-use std::{fmt, time::Duration};
+mod fault;
+mod kinds;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    scenario::{FaultSpec, Scenario, Span},
-    seed,
+use self::kinds::Drawn;
+pub use self::{
+    fault::Fault,
+    kinds::{FAULT_KINDS, FaultKind},
 };
+use crate::{
+    ops::{self, Op},
+    promise,
+    scenario::{Scenario, Span},
+    seed,
+    swarm::{self, Bent},
+};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Drawn settings of nodes, by the node's name in the scenario.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sizes: BTreeMap<String, toml::Table>,
+    /// In order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Planned>,
+    /// Points of the code that may do what is rare but allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buggify: Vec<Bent>,
+    /// What clients ask for, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<Op>,
+}
+
+impl Plan {
+    /// All that this seed draws.
+    pub fn draw(scenario: &Scenario, seed: u64) -> Plan {
+        Plan {
+            sizes: swarm::sizes(scenario, seed),
+            faults: draw(scenario, seed, &crate::catalogue::node_names(scenario)),
+            buggify: swarm::buggify(scenario, seed),
+            ops: ops::draw(scenario, seed),
+        }
+    }
+
+    /// What was drawn, a line each; operations are told by their workload.
+    pub fn options(&self) -> Vec<String> {
+        let sizes = self.sizes.iter().flat_map(|(node, table)| {
+            table
+                .iter()
+                .map(move |(key, value)| format!("size {node} {key}={value}"))
+        });
+        let faults = self.faults.iter().map(Planned::to_string);
+        sizes
+            .chain(self.buggify.iter().map(Bent::to_string))
+            .chain(faults)
+            .collect()
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
@@ -17,294 +74,25 @@ pub struct Planned {
     pub fault: Fault,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Fault {
-    /// The process dies; its machine lives. Started again after the time.
-    Kill {
-        down_ms: u64,
-    },
-    /// The machine dies: unsynced bytes may be lost, peers hear nothing.
-    PowerOff {
-        down_ms: u64,
-    },
-    /// An orderly shutdown is asked for; the node is started again after the time.
-    Shutdown {
-        again_ms: Option<u64>,
-        restart_after_ms: u64,
-    },
-    Pause {
-        for_ms: u64,
-    },
-    /// Cut off from everybody; one way: its own words still arrive.
-    Partition {
-        for_ms: u64,
-        one_way: bool,
-    },
-    Loss {
-        for_ms: u64,
-        per_10_000: u32,
-    },
-    Latency {
-        for_ms: u64,
-        factor: u32,
-    },
-    SlowLink {
-        for_ms: u64,
-        bytes_per_s: u64,
-    },
-    ConnectHang {
-        for_ms: u64,
-    },
-    ResetConnections,
-    DiskStall {
-        for_ms: u64,
-    },
-    DiskErrors {
-        for_ms: u64,
-        per_10_000: u32,
-    },
-    SyncFails {
-        for_ms: u64,
-        per_10_000: u32,
-    },
-    SyncLies {
-        for_ms: u64,
-    },
-    DiskFull {
-        for_ms: u64,
-        free_bytes: u64,
-    },
-    /// The node dies in its Nth disk operation from now.
-    CrashAtDiskOp {
-        nth: u64,
-        down_ms: u64,
-    },
-    BitRot,
-    ClockJump {
-        by_ms: i64,
-    },
-    ClockDrift {
-        ppm: i64,
-    },
-    Panic {
-        task: String,
-        count: u32,
-    },
-    SlowCpu {
-        for_ms: u64,
-        factor: u32,
-    },
-}
-
-/// A fault kind of the catalogue: its name in a scenario, what keys it takes, what it becomes.
-pub struct FaultKind {
-    pub name: &'static str,
-    pub keys: &'static [&'static str],
-    make: fn(&Drawn<'_>) -> Fault,
-}
-
-pub const FAULT_KINDS: &[FaultKind] = &[
-    FaultKind {
-        name: "node.kill",
-        keys: &["for_ms"],
-        make: |d| Fault::Kill {
-            down_ms: d.for_ms(),
-        },
-    },
-    FaultKind {
-        name: "node.power_off",
-        keys: &["for_ms"],
-        make: |d| Fault::PowerOff {
-            down_ms: d.for_ms(),
-        },
-    },
-    FaultKind {
-        name: "node.shutdown",
-        keys: &["for_ms"],
-        make: |d| Fault::Shutdown {
-            again_ms: None,
-            restart_after_ms: d.for_ms(),
-        },
-    },
-    FaultKind {
-        name: "node.shutdown_twice",
-        keys: &["for_ms", "by_ms"],
-        make: |d| Fault::Shutdown {
-            again_ms: Some(d.number(d.spec.by_ms, 0.0).max(0) as u64),
-            restart_after_ms: d.for_ms(),
-        },
-    },
-    FaultKind {
-        name: "node.pause",
-        keys: &["for_ms"],
-        make: |d| Fault::Pause { for_ms: d.for_ms() },
-    },
-    FaultKind {
-        name: "net.partition",
-        keys: &["for_ms", "one_way"],
-        make: |d| Fault::Partition {
-            for_ms: d.for_ms(),
-            one_way: d.spec.one_way,
-        },
-    },
-    FaultKind {
-        name: "net.loss",
-        keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::Loss {
-            for_ms: d.for_ms(),
-            per_10_000: d.per_10_000(500.0),
-        },
-    },
-    FaultKind {
-        name: "net.latency",
-        keys: &["for_ms", "factor"],
-        make: |d| Fault::Latency {
-            for_ms: d.for_ms(),
-            factor: d.factor(),
-        },
-    },
-    FaultKind {
-        name: "net.slow",
-        keys: &["for_ms", "bytes"],
-        make: |d| Fault::SlowLink {
-            for_ms: d.for_ms(),
-            bytes_per_s: d.bytes(20_000.0).max(1),
-        },
-    },
-    FaultKind {
-        name: "net.connect_hang",
-        keys: &["for_ms"],
-        make: |d| Fault::ConnectHang { for_ms: d.for_ms() },
-    },
-    FaultKind {
-        name: "net.reset",
-        keys: &[],
-        make: |_| Fault::ResetConnections,
-    },
-    FaultKind {
-        name: "disk.stall",
-        keys: &["for_ms"],
-        make: |d| Fault::DiskStall { for_ms: d.for_ms() },
-    },
-    FaultKind {
-        name: "disk.errors",
-        keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::DiskErrors {
-            for_ms: d.for_ms(),
-            per_10_000: d.per_10_000(1000.0),
-        },
-    },
-    FaultKind {
-        name: "disk.sync_fails",
-        keys: &["for_ms", "per_10_000"],
-        make: |d| Fault::SyncFails {
-            for_ms: d.for_ms(),
-            per_10_000: d.per_10_000(1000.0),
-        },
-    },
-    FaultKind {
-        name: "disk.sync_lies",
-        keys: &["for_ms"],
-        make: |d| Fault::SyncLies { for_ms: d.for_ms() },
-    },
-    FaultKind {
-        name: "disk.full",
-        keys: &["for_ms", "bytes"],
-        make: |d| Fault::DiskFull {
-            for_ms: d.for_ms(),
-            free_bytes: d.bytes(0.0),
-        },
-    },
-    FaultKind {
-        name: "disk.crash_at_op",
-        keys: &["nth", "for_ms"],
-        make: |d| Fault::CrashAtDiskOp {
-            nth: d.number(d.spec.nth, 1.0).max(1) as u64,
-            down_ms: d.for_ms(),
-        },
-    },
-    FaultKind {
-        name: "disk.bit_rot",
-        keys: &[],
-        make: |_| Fault::BitRot,
-    },
-    FaultKind {
-        name: "clock.jump",
-        keys: &["by_ms"],
-        make: |d| Fault::ClockJump {
-            by_ms: d.number(d.spec.by_ms, 60_000.0),
-        },
-    },
-    FaultKind {
-        name: "clock.drift",
-        keys: &["ppm"],
-        make: |d| Fault::ClockDrift {
-            ppm: d.number(d.spec.ppm, 100.0),
-        },
-    },
-    FaultKind {
-        name: "task.panic",
-        keys: &["task", "count"],
-        make: |d| Fault::Panic {
-            task: d.spec.task.clone().unwrap_or_else(|| "worker".to_owned()),
-            count: d.number(d.spec.count, 1.0).max(1) as u32,
-        },
-    },
-    FaultKind {
-        name: "cpu.slow",
-        keys: &["for_ms", "factor"],
-        make: |d| Fault::SlowCpu {
-            for_ms: d.for_ms(),
-            factor: d.factor(),
-        },
-    },
-];
-
-/// Draws one occurrence of a fault.
-struct Drawn<'a> {
-    spec: &'a FaultSpec,
-    rng: std::cell::RefCell<&'a mut seed::SimRng>,
-}
-
-impl Drawn<'_> {
-    fn number(&self, span: Option<Span>, default: f64) -> i64 {
-        span.unwrap_or(Span::fixed(default))
-            .draw_signed(&mut self.rng.borrow_mut())
-    }
-
-    fn for_ms(&self) -> u64 {
-        self.number(self.spec.for_ms, 1000.0).max(0) as u64
-    }
-
-    fn per_10_000(&self, default: f64) -> u32 {
-        self.number(self.spec.per_10_000, default).clamp(0, 10_000) as u32
-    }
-
-    fn factor(&self) -> u32 {
-        self.number(self.spec.factor, 10.0).clamp(1, 1_000_000) as u32
-    }
-
-    fn bytes(&self, default: f64) -> u64 {
-        self.number(self.spec.bytes, default).max(0) as u64
-    }
-}
-
-/// Draws the whole plan of a seed, in order of time.
+/// Draws the faults of a seed, in order of time, and leaves out what would ask for more than is promised.
 pub fn draw(scenario: &Scenario, seed: u64, nodes: &[String]) -> Vec<Planned> {
     let mut plan = Vec::new();
+    let moods = swarm::moods(scenario, seed);
     for (index, spec) in scenario.fault.iter().enumerate() {
+        let Some(mood) = moods[index] else { continue };
         let mut rng = seed::stream(seed, &format!("fault {index} {}", spec.kind));
         let kind = FAULT_KINDS
             .iter()
             .find(|k| k.name == spec.kind)
             .expect("validated");
-        for _ in 0..spec.times.unwrap_or(Span::fixed(1.0)).draw_count(&mut rng) {
+        let times = mood.how_often.of(spec.times.unwrap_or(Span::fixed(1.0)));
+        for _ in 0..times.draw_count(&mut rng) {
             let matching: Vec<&String> = nodes.iter().filter(|n| matches(&spec.on, n)).collect();
             let on = matching[seed::pick(&mut rng, 0, matching.len() as u64 - 1) as usize].clone();
             let at_us = spec.at_s.draw_secs(&mut rng).as_micros() as u64;
             let drawn = Drawn {
                 spec,
+                mood,
                 rng: (&mut rng).into(),
             };
             let fault = (kind.make)(&drawn);
@@ -312,7 +100,7 @@ pub fn draw(scenario: &Scenario, seed: u64, nodes: &[String]) -> Vec<Planned> {
         }
     }
     plan.sort_by_key(|planned| planned.at_us);
-    plan
+    promise::keep(scenario, plan)
 }
 
 /// `pool` names the node `pool` and, as a group, `pool-2`, `pool-3` …
@@ -330,51 +118,10 @@ impl Planned {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Kill { down_ms } => write!(f, "node.kill, down {down_ms} ms"),
-            Fault::PowerOff { down_ms } => write!(f, "node.power_off, down {down_ms} ms"),
-            Fault::Shutdown { again_ms: None, .. } => write!(f, "node.shutdown"),
-            Fault::Shutdown {
-                again_ms: Some(ms), ..
-            } => write!(f, "node.shutdown, again after {ms} ms"),
-            Fault::Pause { for_ms } => write!(f, "node.pause {for_ms} ms"),
-            Fault::Partition { for_ms, one_way } => {
-                write!(
-                    f,
-                    "net.partition {for_ms} ms{}",
-                    if *one_way { ", one way" } else { "" }
-                )
-            }
-            Fault::Loss { for_ms, per_10_000 } => {
-                write!(f, "net.loss {per_10_000}/10000 for {for_ms} ms")
-            }
-            Fault::Latency { for_ms, factor } => write!(f, "net.latency x{factor} for {for_ms} ms"),
-            Fault::SlowLink {
-                for_ms,
-                bytes_per_s,
-            } => write!(f, "net.slow {bytes_per_s} B/s for {for_ms} ms"),
-            Fault::ConnectHang { for_ms } => write!(f, "net.connect_hang {for_ms} ms"),
-            Fault::ResetConnections => write!(f, "net.reset"),
-            Fault::DiskStall { for_ms } => write!(f, "disk.stall {for_ms} ms"),
-            Fault::DiskErrors { for_ms, per_10_000 } => {
-                write!(f, "disk.errors {per_10_000}/10000 for {for_ms} ms")
-            }
-            Fault::SyncFails { for_ms, per_10_000 } => {
-                write!(f, "disk.sync_fails {per_10_000}/10000 for {for_ms} ms")
-            }
-            Fault::SyncLies { for_ms } => write!(f, "disk.sync_lies {for_ms} ms"),
-            Fault::DiskFull { for_ms, free_bytes } => {
-                write!(f, "disk.full ({free_bytes} B free) for {for_ms} ms")
-            }
-            Fault::CrashAtDiskOp { nth, .. } => write!(f, "disk.crash_at_op {nth}"),
-            Fault::BitRot => write!(f, "disk.bit_rot"),
-            Fault::ClockJump { by_ms } => write!(f, "clock.jump {by_ms:+} ms"),
-            Fault::ClockDrift { ppm } => write!(f, "clock.drift {ppm:+} ppm"),
-            Fault::Panic { task, count } => write!(f, "task.panic {count}x {task}"),
-            Fault::SlowCpu { for_ms, factor } => write!(f, "cpu.slow x{factor} for {for_ms} ms"),
-        }
+        let at = self.at().as_secs_f64();
+        write!(f, "{} on {} at {at:.3}s", self.fault, self.on)
     }
 }
 
@@ -385,7 +132,7 @@ mod tests {
     fn scenario(faults: &str) -> Scenario {
         let text = format!(
             "about = \"x\"\n[[node]]\nname = \"pool\"\nservice = \"pool\"\ncount = 3\n{faults}\n\
-             [check]\nalways = []\neventually = {{ within_s = 1, hold = [] }}\n"
+             [swarm]\nfaults = false\n[check]\nalways = []\neventually = {{ within_s = 1, hold = [] }}\n"
         );
         Scenario::parse("x", "x.toml", &text).expect("a valid scenario")
     }
@@ -400,12 +147,13 @@ mod tests {
             let key = |key: &&str| match *key {
                 "task" => "task = \"worker\"\n".to_owned(),
                 "one_way" => "one_way = true\n".to_owned(),
-                key => format!("{key} = [10, 20]\n"),
+                key => format!("{key} = [100, 200]\n"),
             };
             let keys: String = kind.keys.iter().map(key).collect();
             let name = kind.name;
+            let beyond = promise::beyond(name).is_some();
             format!(
-                "[[fault]]\nkind = \"{name}\"\non = \"*\"\nat_s = [1, 3]\ntimes = [2, 4]\n{keys}"
+                "[[fault]]\nkind = \"{name}\"\non = \"*\"\nat_s = [1, 3]\ntimes = [2, 4]\nbeyond_promise = {beyond}\n{keys}"
             )
         });
         scenario(&faults.collect::<String>())
@@ -430,7 +178,7 @@ mod tests {
             for planned in plan {
                 assert!((1_000_000..=3_000_000).contains(&planned.at_us));
                 for n in numbers(&planned.fault) {
-                    assert!((10..=20).contains(&n), "{n} in {:?}", planned.fault);
+                    assert!((100..=200).contains(&n), "{n} in {:?}", planned.fault);
                 }
                 times.push(planned.at_us);
                 struck.push(planned.on);

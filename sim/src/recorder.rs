@@ -51,6 +51,10 @@ impl Recorder {
         self.lock().node_names.push(name.to_owned());
     }
 
+    pub fn node_name(&self, node: NodeId) -> String {
+        self.lock().node_names[node.0 as usize].clone()
+    }
+
     pub fn record(&self, node: Option<NodeId>, what: What) {
         let at = timer::elapsed();
         let mut guard = self.lock();
@@ -108,7 +112,16 @@ impl Recorder {
     }
 
     pub fn into_record(self, simulated: Duration) -> Record {
-        let mut state = self.lock();
+        Self::take_record(&mut self.lock(), simulated)
+    }
+
+    /// What was recorded so far, unless somebody is recording this very moment.
+    pub fn try_into_record(self) -> Option<Record> {
+        let mut state = self.state.try_lock().ok()?;
+        Some(Self::take_record(&mut state, Duration::ZERO))
+    }
+
+    fn take_record(state: &mut State, simulated: Duration) -> Record {
         Record {
             hash: state.trace.hash(),
             events: state.trace.events(),

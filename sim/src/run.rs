@@ -3,21 +3,29 @@
 use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, mpsc::RecvTimeoutError},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 
 use crate::{
     catalogue::{self, CLIENT_NODE},
     faults,
+    felt::Fate,
     net::{Link, NodeId},
-    oracle::{self, LIVE_AGAIN, Violation},
-    plan::{self, Planned},
+    ops,
+    oracle::{self, LIVE_AGAIN, NO_HANG, NO_PANIC, Violation},
+    plan::{self, Plan},
     recorder::{Record, Recorder},
     scenario::Scenario,
-    seed, timer,
+    seed,
+    steps::Steps,
+    swarm, timer,
     trace::{Outcome, What},
-    workload::{self, Clients},
+    watcher::RunWatcher,
+    workload::{self, Clients, Item},
     world::{Status, World},
 };
 
@@ -27,7 +35,12 @@ pub struct Watch {
     /// Prints options and what matters, as it happens.
     pub echo: bool,
     pub keep_lines: bool,
+    /// A bug that the exemplar service acts out.
     pub plant: Option<String>,
+    /// A bug that is compiled into the kernel or a service; see [`ron_core::points`].
+    pub mutant: Option<String>,
+    /// A run whose tasks take no step for so long, in real time, is given up; a minute if not set.
+    pub give_up_after: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,8 +48,10 @@ pub struct RunResult {
     pub scenario: String,
     pub seed: u64,
     pub options: Vec<String>,
-    pub plan: Vec<Planned>,
+    pub plan: Plan,
     pub record: Record,
+    /// What became of each fault of the plan, once for each kind and service.
+    pub fates: Vec<Fate>,
     /// How long the world took to be live again after everything healed.
     pub live_after: Option<Duration>,
     pub wall: Duration,
@@ -53,21 +68,25 @@ const TIME_LIMIT: Duration = Duration::from_secs(3 * 3600);
 const START_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// What the last operation may take beyond its planned moment.
+const OPERATIONS_WITHIN: Duration = Duration::from_secs(600);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs one seed with the plan it draws.
 pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
-    let plan = plan::draw(scenario, seed, &catalogue::node_names(scenario));
-    run_plan(scenario, seed, watch, plan)
+    run_plan(scenario, seed, watch, Plan::draw(scenario, seed))
 }
 
 /// Runs one seed with a plan of the caller's, on a thread of its own: hash keys and other thread-locals
 /// are seeded once per thread.
-pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Vec<Planned>) -> RunResult {
+pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Plan) -> RunResult {
     // Locks taken out of order panic in simulations, whatever the build.
     ron_core::lock::enforce_order();
     let begin = Instant::now();
     let recorder: Arc<Mutex<Option<Recorder>>> = Arc::default();
+    let steps = Steps::default();
     let (shared, inside, watching) = (recorder.clone(), scenario.clone(), watch.clone());
+    let (counter, planned) = (steps.clone(), plan.clone());
     let (running, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(format!("{} {seed}", scenario.name))
@@ -78,62 +97,85 @@ pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Vec<Planned
             runtime.set_time_limit(TIME_LIMIT);
             // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(simulate(inside, seed, watching, plan, shared))
+                let run = Run {
+                    scenario: inside,
+                    seed,
+                    watch: watching,
+                    plan: planned,
+                };
+                runtime.block_on(simulate(run, shared, counter))
             }));
             outcome.map_err(|panic| panic_text(&*panic))
         });
     let thread = thread.expect("a thread can be started");
-    tell_if_it_hangs(&ended, &scenario.name, seed);
-    let outcome = thread.join();
-    let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
-    let mut result = outcome.unwrap_or_else(|why| broken(scenario, seed, &recorder, why));
+    let patience = watch.give_up_after.unwrap_or(GIVE_UP_AFTER);
+    let outcome = match wait_for(&ended, &steps, patience) {
+        Ok(()) => thread
+            .join()
+            .unwrap_or_else(|panic| Err(panic_text(&*panic)))
+            .map_err(|why| (NO_PANIC, why)),
+        // The thread cannot be stopped; whoever runs seeds still learns which one it was.
+        Err(why) => Err((NO_HANG, why)),
+    };
+    let mut result = outcome
+        .unwrap_or_else(|(oracle, why)| broken(scenario, seed, plan, &recorder, oracle, why));
     result.wall = begin.elapsed();
     result
 }
 
-/// Waits for the run. One that hangs or spins must still yield its seed.
-fn tell_if_it_hangs(ended: &std::sync::mpsc::Receiver<()>, name: &str, seed: u64) {
-    let mut waited = Duration::from_secs(60);
+/// Waits for the run to end, for as long as it takes steps: the last resort against one that blocks.
+fn wait_for(ended: &Receiver<()>, steps: &Steps, patience: Duration) -> Result<(), String> {
+    let (mut taken, mut since) = (steps.taken(), Instant::now());
     // The other end is never used, only dropped when the run ends.
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(waited) {
-        eprintln!("sim: still running after {waited:?}: sim run {name} --seed {seed}");
-        waited *= 2;
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(patience / 4) {
+        let now = steps.taken();
+        if now != taken {
+            (taken, since) = (now, Instant::now());
+        } else if since.elapsed() >= patience {
+            return Err(format!(
+                "a task blocks its thread: no step for {patience:?} of real time"
+            ));
+        }
     }
+    Ok(())
 }
 
 fn broken(
     scenario: &Scenario,
     seed: u64,
+    plan: Plan,
     recorder: &Mutex<Option<Recorder>>,
+    oracle: &'static str,
     why: String,
 ) -> RunResult {
-    let record = match recorder.lock().ok().and_then(|mut r| r.take()) {
-        Some(recorder) => recorder.into_record(Duration::ZERO),
-        None => Record {
-            hash: String::new(),
-            events: 0,
-            lines: Vec::new(),
-            oracles: 0,
-            violation: None,
-            marks: BTreeMap::new(),
-            requests: 0,
-            simulated: Duration::ZERO,
-        },
-    };
+    // A run that hangs may hang in the middle of a record.
+    let taken = recorder.try_lock().ok().and_then(|mut r| r.take());
+    let record = taken.and_then(Recorder::try_into_record);
+    let record = record.unwrap_or_else(|| Record {
+        hash: String::new(),
+        events: 0,
+        lines: Vec::new(),
+        oracles: 0,
+        violation: None,
+        marks: BTreeMap::new(),
+        requests: 0,
+        simulated: Duration::ZERO,
+    });
     let violation = Violation {
         at: Duration::ZERO,
-        oracle: "world.no_panic",
+        oracle,
         why,
     };
     RunResult {
         scenario: scenario.name.clone(),
         seed,
-        options: Vec::new(),
-        plan: Vec::new(),
+        options: options(scenario, seed, &plan),
+        plan,
         record: Record {
             violation: record.violation.clone().or(Some(violation)),
             ..record
         },
+        fates: Vec::new(),
         live_after: None,
         wall: Duration::ZERO,
     }
@@ -147,13 +189,20 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "panicked".to_owned())
 }
 
-async fn simulate(
+struct Run {
     scenario: Scenario,
     seed: u64,
     watch: Watch,
-    plan: Vec<Planned>,
-    shared: Arc<Mutex<Option<Recorder>>>,
-) -> RunResult {
+    plan: Plan,
+}
+
+async fn simulate(run: Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) -> RunResult {
+    let Run {
+        scenario,
+        seed,
+        watch,
+        plan,
+    } = run;
     let oracles = scenario
         .check
         .always
@@ -161,27 +210,15 @@ async fn simulate(
         .map(|name| (oracle::find(name).expect("validated").make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
     *shared.lock().unwrap() = Some(recorder.clone());
-    let (world, client) = build(&scenario, seed, &recorder, &watch);
-    let mut options = drifts(&scenario, seed, &world);
-    let clients = Clients::new(
-        &world,
-        client,
-        watch.plant.as_deref() == Some("client_forgets"),
-    );
-    let workloads: Vec<_> = scenario
-        .workload
-        .iter()
-        .enumerate()
-        .map(|(index, spec)| workload::start(&clients, spec, index, seed))
-        .collect();
-    options.extend(workloads.iter().map(|(text, _)| text.clone()));
-    options.extend(
-        plan.iter()
-            .map(|p| format!("{} on {} at {:.3}s", p.fault, p.on, p.at().as_secs_f64())),
-    );
+    let options = options(&scenario, seed, &plan);
     if watch.echo {
         println!("options  {}", options.join("\n         "));
     }
+    let points = RunWatcher::install(&recorder, seed, &plan.buggify, watch.mutant.clone());
+    let (world, client) = build(&scenario, seed, &recorder, &watch, &plan, steps);
+    set_clocks(&scenario, seed, &world);
+    let forgets = watch.plant.as_deref() == Some("client_forgets");
+    let clients = Clients::new(&world, client, forgets);
 
     for (node, _) in world.service_nodes() {
         world.start(node);
@@ -192,18 +229,11 @@ async fn simulate(
         madsim::task::spawn(async move { world.keep_sampling(SAMPLE_EVERY).await })
     };
 
-    // Safety: the plan strikes while the workload runs.
-    let striking = madsim::task::spawn(faults::carry_out(world.clone(), plan.clone()));
-    let running: Vec<_> = workloads
-        .into_iter()
-        .map(|(_, job)| madsim::task::spawn(job))
-        .collect();
-    for task in running {
-        let _ = task.await;
-    }
-    let _ = striking.await;
+    // Safety: the plan strikes while the clients act.
+    act(&scenario, seed, &plan, &world, &clients).await;
 
     // Liveness: everything heals, and the world must come back.
+    points.calm();
     faults::heal_all(&world);
     let hold: Vec<&str> = scenario
         .check
@@ -218,10 +248,12 @@ async fn simulate(
     stop_all(&world).await;
     sampling.abort();
     recorder.finish(&world.view());
+    points.end();
     RunResult {
         scenario: scenario.name.clone(),
         seed,
         options,
+        fates: fates(&world, &plan),
         plan,
         record: recorder.into_record(timer::elapsed()),
         live_after,
@@ -229,23 +261,106 @@ async fn simulate(
     }
 }
 
-fn build(scenario: &Scenario, seed: u64, recorder: &Recorder, watch: &Watch) -> (World, NodeId) {
+/// Carries out the plan: its faults, its operations, and whoever watches.
+async fn act(scenario: &Scenario, seed: u64, plan: &Plan, world: &World, clients: &Clients) {
+    let faults = plan.faults.iter().map(plan::Planned::at).max();
+    let last = plan.ops.iter().map(|op| op.at_us).max();
+    let last = last.map(Duration::from_micros).max(faults);
+    let striking = madsim::task::spawn(faults::carry_out(world.clone(), plan.faults.clone()));
+    let specs = scenario.workload.iter().enumerate();
+    let watching: Vec<_> = specs
+        .filter_map(|(index, spec)| workload::watcher(clients, spec, index, seed))
+        .map(madsim::task::spawn)
+        .collect();
+    let asking = madsim::task::spawn(ops::carry_out(clients.clone(), plan.ops.clone()));
+    let all = async {
+        let _ = asking.await;
+        for task in watching {
+            let _ = task.await;
+        }
+        let _ = striking.await;
+    };
+    let limit = last.unwrap_or_default() + OPERATIONS_WITHIN;
+    tokio::select! {
+        biased;
+        () = all => {}
+        () = timer::sleep(limit) => {
+            let why = format!("operations or faults were still under way after {limit:?}");
+            world.recorder().violate(NO_HANG, why);
+        }
+    }
+}
+
+/// Every kind of fault that the plan struck, with the service it struck.
+fn fates(world: &World, plan: &Plan) -> Vec<Fate> {
+    let mut fates: Vec<Fate> = Vec::new();
+    for planned in &plan.faults {
+        let node = world.find(&planned.on).expect("validated");
+        let (service, kind) = (world.service_of(node), planned.fault.kind());
+        let felt = world.node_parts(node).felt.has(kind);
+        let same = |fate: &&mut Fate| fate.service == service && fate.kind == kind;
+        match fates.iter_mut().find(same) {
+            Some(fate) => fate.felt |= felt,
+            None => fates.push(Fate {
+                service,
+                kind,
+                felt,
+            }),
+        }
+    }
+    fates
+}
+
+/// Everything that the seed and the plan chose, a line each.
+fn options(scenario: &Scenario, seed: u64, plan: &Plan) -> Vec<String> {
+    let mut told = Vec::new();
+    let drawn_here = *plan == Plan::draw(scenario, seed);
+    told.extend(swarm::describe(scenario, seed).filter(|_| drawn_here));
+    for (name, clock) in clocks(scenario, seed) {
+        if clock.drift_ppm != 0 {
+            told.push(format!("drift {name} {:+} ppm", clock.drift_ppm));
+        }
+        if clock.offset_ms != 0 {
+            told.push(format!("offset {name} {:+} ms", clock.offset_ms));
+        }
+    }
+    let specs = scenario.workload.iter().enumerate();
+    told.extend(specs.map(|(index, spec)| workload::describe(spec, index, seed)));
+    if !drawn_here {
+        told.push(format!(
+            "plan of {} operations, not the seed's",
+            plan.ops.len()
+        ));
+    }
+    told.extend(plan.options());
+    told
+}
+
+fn build(
+    scenario: &Scenario,
+    seed: u64,
+    recorder: &Recorder,
+    watch: &Watch,
+    plan: &Plan,
+    steps: Steps,
+) -> (World, NodeId) {
     let us = |value: f64| Duration::from_nanos((value * 1000.0) as u64);
     let latency = scenario.link.latency_us;
     let link = Link {
         latency: (us(latency.lo), us(latency.hi)),
         ..Link::default()
     };
-    let world = World::new(seed, link, recorder.clone(), watch.plant.clone());
+    let world = World::counted(seed, link, recorder.clone(), watch.plant.clone(), steps);
     for spec in &scenario.node {
         let service = catalogue::service(&spec.service).expect("validated");
+        let config = swarm::settled(&spec.config, plan.sizes.get(&spec.name));
         for n in 1..=spec.count {
             let name = if n == 1 {
                 spec.name.clone()
             } else {
                 format!("{}-{n}", spec.name)
             };
-            world.add_node(&name, Some(service.clone()), spec.config.clone());
+            world.add_node(&name, Some(service.clone()), config.clone());
         }
     }
     let client = world.add_node(CLIENT_NODE, None, toml::Table::new());
@@ -253,24 +368,36 @@ fn build(scenario: &Scenario, seed: u64, recorder: &Recorder, watch: &Watch) -> 
     (world, client)
 }
 
-fn drifts(scenario: &Scenario, seed: u64, world: &World) -> Vec<String> {
-    let mut told = Vec::new();
-    for spec in &scenario.node {
-        for node in world.node_ids() {
-            let name = world.name(node);
-            if !plan::matches(&spec.name, &name) {
-                continue;
-            }
-            let ppm = spec
-                .drift_ppm
-                .draw_signed(&mut seed::stream(seed, &format!("drift {name}")));
-            if ppm != 0 {
-                world.node_parts(node).clock.set_drift(ppm);
-                told.push(format!("drift {name} {ppm:+} ppm"));
-            }
-        }
+/// How wrong a node's clock is from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WrongBy {
+    drift_ppm: i64,
+    offset_ms: i64,
+}
+
+fn clocks(scenario: &Scenario, seed: u64) -> Vec<(String, WrongBy)> {
+    let mut drawn = Vec::new();
+    for name in catalogue::node_names(scenario) {
+        let spec = (scenario.node.iter()).find(|spec| plan::matches(&spec.name, &name));
+        let Some(spec) = spec else { continue };
+        let stream = |what: &str| seed::stream(seed, &format!("{what} {name}"));
+        let wrong = WrongBy {
+            drift_ppm: spec.drift_ppm.draw_signed(&mut stream("drift")),
+            offset_ms: spec.offset_ms.draw_signed(&mut stream("offset")),
+        };
+        drawn.push((name, wrong));
     }
-    told
+    drawn
+}
+
+fn set_clocks(scenario: &Scenario, seed: u64, world: &World) {
+    for (name, wrong) in clocks(scenario, seed) {
+        let clock = world
+            .node_parts(world.find(&name).expect("it was built"))
+            .clock;
+        clock.set_drift(wrong.drift_ppm);
+        clock.jump_wall(wrong.offset_ms);
+    }
 }
 
 /// Waits until every condition holds on every service node; a miss is a violation that says why.
@@ -308,7 +435,13 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
         for condition in hold {
             let (outcome, body) = match *condition {
                 "ready" => clients.exchange(&to, "/readyz", "GET", PATIENCE).await,
-                "serves" => (clients.put(&to, PATIENCE).await, bytes::Bytes::new()),
+                "serves" => {
+                    let item = Item::new(clients.fresh_key());
+                    (
+                        clients.put(&name, item, PATIENCE).await,
+                        bytes::Bytes::new(),
+                    )
+                }
                 other => unreachable!("{other} was validated"),
             };
             if outcome != Outcome::Answered(200) {
@@ -342,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenarios_drift_reaches_the_clock_of_its_node() {
+    fn a_scenarios_drift_and_offset_reach_the_clock_of_its_node() {
         let thread = std::thread::spawn(|| {
             let runtime =
                 madsim::runtime::Runtime::with_seed_and_config(1, madsim::Config::default());
@@ -350,13 +483,22 @@ mod tests {
                 let mut scenario =
                     Scenario::load(&crate::scenario::root(), "clock-jump").expect("it is there");
                 scenario.node[0].drift_ppm = crate::scenario::Span::fixed(123.0);
+                scenario.node[0].offset_ms = crate::scenario::Span::fixed(-4567.0);
                 let recorder = Recorder::new(Vec::new(), false, false);
-                let (world, client) = build(&scenario, 1, &recorder, &Watch::default());
-                let told = drifts(&scenario, 1, &world);
+                let (watch, plan) = (Watch::default(), Plan::draw(&scenario, 1));
+                let (world, client) =
+                    build(&scenario, 1, &recorder, &watch, &plan, Steps::default());
+                set_clocks(&scenario, 1, &world);
+                let clock = |node| world.node_parts(node).clock;
                 let node = world.find("pool").expect("the scenario's node");
-                assert_eq!(world.node_parts(node).clock.drift_ppm(), 123);
-                assert_eq!(world.node_parts(client).clock.drift_ppm(), 0);
-                assert_eq!(told, ["drift pool +123 ppm"]);
+                assert_eq!(clock(node).drift_ppm(), 123);
+                assert_eq!(clock(node).wall_offset_ms(), -4567);
+                assert_eq!(clock(client).drift_ppm(), 0);
+                let told = options(&scenario, 1, &plan).join("\n");
+                assert!(
+                    told.contains("drift pool +123 ppm\noffset pool -4567 ms"),
+                    "{told}"
+                );
             });
         });
         thread.join().expect("the test's world");

@@ -28,10 +28,12 @@ use crate::{
     chaos::Chaos,
     clock::NodeClock,
     disk::{self, SimDisk},
+    felt::Felt,
     http_client::HttpClient,
     net::{Incarnation, Network, NodeId},
     offload::OffloadPools,
     seed::SimRng,
+    steps::Steps,
     timer,
 };
 
@@ -46,6 +48,12 @@ pub struct NodeParts {
     pub disk: SimDisk,
     pub chaos: Arc<Chaos>,
     pub net: Network,
+    /// The faults that took effect on this node.
+    pub felt: Arc<Felt>,
+    /// Counts what its tasks do.
+    pub steps: Steps,
+    /// Told that a task of the node spins.
+    pub on_spin: Arc<dyn Fn(NodeId, &'static str) + Send + Sync>,
     /// Told of every probe.
     pub observer: Observer,
     /// Told when the disk decided that the node dies here.
@@ -162,12 +170,18 @@ impl Http for SimRuntime {
 }
 
 impl Tasks for SimRuntime {
-    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
         let guard = LiveTask::new(&self.process.live_tasks);
-        let handle = self.process.spawner.spawn(async move {
+        let NodeParts {
+            id, steps, on_spin, ..
+        } = &self.process.parts;
+        let (id, on_spin) = (*id, on_spin.clone());
+        let task = async move {
             let _guard = guard;
             task.await;
-        });
+        };
+        let task = steps.count(task, move || on_spin(id, name));
+        let handle = self.process.spawner.spawn(task);
         Box::new(SimAbort(handle.abort_handle()))
     }
 

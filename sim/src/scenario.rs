@@ -33,6 +33,8 @@ pub struct Scenario {
     pub workload: Vec<WorkloadSpec>,
     #[serde(default)]
     pub fault: Vec<FaultSpec>,
+    #[serde(default)]
+    pub swarm: SwarmSpec,
     pub check: CheckSpec,
     #[serde(default)]
     pub seeds: SeedsSpec,
@@ -46,11 +48,37 @@ pub struct NodeSpec {
     /// That many nodes: `name`, `name-2`, `name-3` …
     #[serde(default = "one")]
     pub count: u32,
+    /// Where a setting is a number, `[lowest, highest]` may stand for it: the seed draws one.
     #[serde(default)]
     pub config: toml::Table,
     /// Clock drift in parts per million, either way.
     #[serde(default)]
     pub drift_ppm: Span,
+    /// How far its wall clock is off from the start.
+    #[serde(default)]
+    pub offset_ms: Span,
+}
+
+/// What a seed may draw besides the ranges of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwarmSpec {
+    /// Which of the faults are on at all, and in which part of their ranges.
+    pub faults: bool,
+    /// Which points of the code are bent.
+    pub buggify: bool,
+    /// So many nodes at most are out of service at once.
+    pub most_down: Option<u32>,
+}
+
+impl Default for SwarmSpec {
+    fn default() -> Self {
+        SwarmSpec {
+            faults: true,
+            buggify: true,
+            most_down: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -92,6 +120,12 @@ pub struct WorkloadSpec {
     pub timeout_ms: Option<Span>,
     #[serde(default)]
     pub every_ms: Option<Span>,
+    /// Size of each request's body.
+    #[serde(default)]
+    pub bytes: Option<Span>,
+    /// The deadline that each request names.
+    #[serde(default)]
+    pub within_ms: Option<Span>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -123,6 +157,9 @@ pub struct FaultSpec {
     pub bytes: Option<Span>,
     #[serde(default)]
     pub one_way: bool,
+    /// It is no fault that the system promises to survive; the scenario checks something else.
+    #[serde(default)]
+    pub beyond_promise: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -320,7 +357,8 @@ pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
                 if entry.file_name() != "bugs" {
                     folders.push(path);
                 }
-            } else if path.extension().is_some_and(|e| e == "toml") {
+            } else if path.extension().is_some_and(|e| e == "toml") && path.as_os_str() != COVERAGE
+            {
                 found.push(path.with_extension("").to_string_lossy().replace('\\', "/"));
             }
         }
@@ -328,6 +366,9 @@ pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
     found.sort();
     Ok(found)
 }
+
+/// Not a scenario: what need not be covered, see [`crate::coverage`].
+pub const COVERAGE: &str = "coverage.toml";
 
 /// Where the scenarios of this checkout lie.
 pub fn root() -> PathBuf {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use ron_core::{
     Env,
     config::{ConfigErrors, Settings, Sources},
+    points::Points,
     seam::BoxFuture,
     shutdown::Shutdown,
     supervisor::SupervisorView,
@@ -26,6 +27,11 @@ pub trait SimService: Send + Sync {
     /// Puts on the disk what a first start would need too long to make.
     fn prepare(&self, disk: &SimDisk) {
         let _ = disk;
+    }
+
+    /// Its marks, buggify points and planted bugs: the `POINTS` of its crate.
+    fn points(&self) -> Points {
+        Points::default()
     }
 
     /// Runs one process until it has stopped.

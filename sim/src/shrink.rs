@@ -1,56 +1,111 @@
 //! Shrinking: from a plan that fails to one from which nothing can be left out.
 //!
-//! Delta debugging over the faults, then over their values, under one fingerprint: a smaller plan counts
-//! only if the same oracle speaks. The result is 1-minimal: without any one of its faults the run passes,
-//! or fails otherwise.
+//! Delta debugging over faults, bent points and operations together, then over their values, under one
+//! fingerprint: a smaller plan counts only if the same oracle speaks. The result is 1-minimal: without any one
+//! of its parts the run passes, or fails otherwise; unless time ran out, which is said.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::{
-    plan::{Fault, Planned},
+    ops::Op,
+    plan::{Fault, Plan, Planned},
+    promise::LASTS_AT_LEAST_MS,
     run::{self, Watch},
     scenario::Scenario,
+    swarm::Bent,
 };
 
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    pub plan: Vec<Planned>,
+    pub plan: Plan,
+    /// How many faults and operations there were.
     pub from: usize,
+    pub from_ops: usize,
     pub runs: u64,
-    pub took: std::time::Duration,
+    pub took: Duration,
     /// For each fault that is left: does the run pass without it?
     pub needed: Vec<bool>,
+    /// Nothing can be left out; false if time ran out first.
+    pub minimal: bool,
 }
+
+/// One thing that can be left out.
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Fault(Planned),
+    Bent(Bent),
+    Op(Op),
+}
+
+/// How long the search may take; what it has by then is the result.
+const BUDGET: Duration = Duration::from_secs(50);
 
 /// Shrinks the plan of a run that `fingerprint` (an oracle) has spoken in.
 pub fn shrink(
     scenario: &Scenario,
     seed: u64,
-    plan: &[Planned],
+    plan: &Plan,
     fingerprint: &str,
     watch: &Watch,
 ) -> Shrunk {
     let begin = Instant::now();
     let mut runs = 0;
-    let mut fails = |plan: &[Planned]| {
+    let mut verdict = |parts: &[Part]| {
         runs += 1;
-        let run = run::run_plan(scenario, seed, watch, plan.to_vec());
-        run.violation()
-            .is_some_and(|violation| violation.oracle == fingerprint)
+        let run = run::run_plan(scenario, seed, watch, assemble(plan, parts));
+        run.violation().map(|violation| violation.oracle)
     };
-    let mut smallest = minimal(plan, &mut fails);
+    // Past its budget nothing fails any more, so the search ends with what it has.
+    let in_time = || begin.elapsed() < BUDGET;
+    let mut fails =
+        |parts: &[Part]| in_time() && verdict(parts).is_some_and(|oracle| oracle == fingerprint);
+    let mut smallest = minimal(&parts(plan), &mut fails);
     smaller_values(&mut smallest, &mut fails);
-    let needed = (0..smallest.len())
-        .map(|n| !fails(&without(&smallest, n)))
+    // A smaller value may have made something else superfluous.
+    smallest = minimal(&smallest, &mut fails);
+    let minimal = in_time();
+    let faults = |part: &&usize| matches!(smallest[**part], Part::Fault(_));
+    let indices: Vec<usize> = (0..smallest.len()).collect();
+    let needed = indices
+        .iter()
+        .filter(faults)
+        .map(|n| verdict(&without(&smallest, *n)).is_none())
         .collect();
     Shrunk {
-        plan: smallest,
-        from: plan.len(),
+        plan: assemble(plan, &smallest),
+        from: plan.faults.len(),
+        from_ops: plan.ops.len(),
         runs,
         took: begin.elapsed(),
         needed,
+        minimal,
     }
+}
+
+fn parts(plan: &Plan) -> Vec<Part> {
+    let faults = plan.faults.iter().cloned().map(Part::Fault);
+    let bent = plan.buggify.iter().cloned().map(Part::Bent);
+    faults
+        .chain(bent)
+        .chain(plan.ops.iter().cloned().map(Part::Op))
+        .collect()
+}
+
+/// A plan of these parts; sizes stay as they were drawn.
+fn assemble(plan: &Plan, parts: &[Part]) -> Plan {
+    let mut made = Plan {
+        sizes: plan.sizes.clone(),
+        ..Plan::default()
+    };
+    for part in parts.iter().cloned() {
+        match part {
+            Part::Fault(planned) => made.faults.push(planned),
+            Part::Bent(bent) => made.buggify.push(bent),
+            Part::Op(op) => made.ops.push(op),
+        }
+    }
+    made
 }
 
 /// The items that are needed for `fails`: removing any single one of them makes it pass.
@@ -84,22 +139,33 @@ pub fn minimal<T: Clone>(items: &[T], fails: &mut impl FnMut(&[T]) -> bool) -> V
     }
 }
 
-/// Halves durations and counts for as long as the run still fails.
-fn smaller_values(plan: &mut Vec<Planned>, fails: &mut impl FnMut(&[Planned]) -> bool) {
-    for n in 0..plan.len() {
-        while let Some(fault) = halved(&plan[n].fault) {
-            let mut candidate = plan.clone();
-            candidate[n].fault = fault;
+/// Halves durations, counts and sizes for as long as the run still fails.
+fn smaller_values(parts: &mut Vec<Part>, fails: &mut impl FnMut(&[Part]) -> bool) {
+    for n in 0..parts.len() {
+        while let Some(part) = halved(&parts[n]) {
+            let mut candidate = parts.clone();
+            candidate[n] = part;
             if !fails(&candidate) {
                 break;
             }
-            *plan = candidate;
+            *parts = candidate;
         }
     }
 }
 
-fn halved(fault: &Fault) -> Option<Fault> {
+fn halved(part: &Part) -> Option<Part> {
+    let mut smaller = part.clone();
+    match &mut smaller {
+        Part::Fault(planned) => planned.fault = halved_fault(&planned.fault)?,
+        Part::Op(op) => op.arg /= 2,
+        Part::Bent(_) => return None,
+    }
+    (smaller != *part).then_some(smaller)
+}
+
+fn halved_fault(fault: &Fault) -> Option<Fault> {
     let mut smaller = fault.clone();
+    let mut least = 0;
     let value = match &mut smaller {
         Fault::Kill { down_ms: ms }
         | Fault::PowerOff { down_ms: ms }
@@ -110,28 +176,38 @@ fn halved(fault: &Fault) -> Option<Fault> {
         }
         | Fault::Pause { for_ms: ms }
         | Fault::Partition { for_ms: ms, .. }
-        | Fault::Loss { for_ms: ms, .. }
         | Fault::Latency { for_ms: ms, .. }
         | Fault::SlowLink { for_ms: ms, .. }
         | Fault::ConnectHang { for_ms: ms }
         | Fault::DiskStall { for_ms: ms }
-        | Fault::DiskErrors { for_ms: ms, .. }
-        | Fault::SyncFails { for_ms: ms, .. }
         | Fault::SyncLies { for_ms: ms }
         | Fault::DiskFull { for_ms: ms, .. }
         | Fault::SlowCpu { for_ms: ms, .. } => ms,
+        Fault::Loss { for_ms: ms, .. }
+        | Fault::Duplicate { for_ms: ms, .. }
+        | Fault::Reorder { for_ms: ms, .. }
+        | Fault::DiskErrors { for_ms: ms, .. }
+        | Fault::SyncFails { for_ms: ms, .. } => {
+            least = LASTS_AT_LEAST_MS;
+            ms
+        }
         Fault::ClockJump { .. }
         | Fault::ClockDrift { .. }
         | Fault::Panic { .. }
+        | Fault::Restart
         | Fault::ResetConnections
+        | Fault::HalfOpen
         | Fault::BitRot => return None,
     };
+    if *value == 0 || *value / 2 < least {
+        return None;
+    }
     *value /= 2;
-    (smaller != *fault).then_some(smaller)
+    Some(smaller)
 }
 
-fn without(plan: &[Planned], n: usize) -> Vec<Planned> {
-    let mut rest = plan.to_vec();
+fn without(parts: &[Part], n: usize) -> Vec<Part> {
+    let mut rest = parts.to_vec();
     rest.remove(n);
     rest
 }
@@ -164,18 +240,45 @@ mod tests {
         assert!(fails(&left));
     }
 
-    #[test]
-    fn values_are_halved_down_to_where_it_still_fails() {
-        let stall = |for_ms| Planned {
+    fn part(fault: Fault) -> Part {
+        Part::Fault(Planned {
             at_us: 1,
             on: "pool".to_owned(),
-            fault: Fault::DiskStall { for_ms },
-        };
-        let mut plan = vec![stall(3000)];
+            fault,
+        })
+    }
+
+    #[test]
+    fn values_are_halved_down_to_where_it_still_fails() {
+        let stall = |for_ms| part(Fault::DiskStall { for_ms });
+        let mut parts = vec![stall(3000)];
         smaller_values(
-            &mut plan,
-            &mut |plan: &[Planned]| matches!(plan[0].fault, Fault::DiskStall { for_ms } if for_ms >= 300),
+            &mut parts,
+            &mut |parts: &[Part]| matches!(&parts[0], Part::Fault(Planned { fault: Fault::DiskStall { for_ms }, .. }) if *for_ms >= 300),
         );
-        assert_eq!(plan, [stall(375)]);
+        assert_eq!(parts, [stall(375)]);
+    }
+
+    #[test]
+    fn a_fault_of_chance_is_never_made_so_short_that_it_flaps() {
+        let loss = |for_ms| {
+            part(Fault::Loss {
+                for_ms,
+                per_10_000: 9,
+            })
+        };
+        let mut parts = vec![loss(900)];
+        smaller_values(&mut parts, &mut |_: &[Part]| true);
+        assert_eq!(parts, [loss(112)]);
+    }
+
+    #[test]
+    fn a_plan_is_the_sum_of_its_parts() {
+        let root = crate::scenario::root();
+        let scenario = Scenario::load(&root, "slow-disk").expect("it is there");
+        for seed in 1..10 {
+            let plan = Plan::draw(&scenario, seed);
+            assert_eq!(assemble(&plan, &parts(&plan)), plan);
+        }
     }
 }

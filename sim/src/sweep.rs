@@ -22,6 +22,7 @@ pub struct Sweep {
     pub jobs: usize,
     pub progress: bool,
     pub plant: Option<String>,
+    pub mutant: Option<String>,
 }
 
 /// What a sweep found, in figures.
@@ -74,6 +75,7 @@ pub fn sweep(
                     let seed = sweep.first_seed + turn / scenarios.len() as u64;
                     let watch = Watch {
                         plant: sweep.plant.clone(),
+                        mutant: sweep.mutant.clone(),
                         ..Watch::default()
                     };
                     let run = run::run(scenario, seed, &watch);

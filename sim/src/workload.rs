@@ -1,22 +1,25 @@
-//! Workloads: what clients do to a world. Each request is noted when it is sent and once when its
-//! outcome is known, or known to be unknowable.
+//! Workloads: what clients do to a world. Most are drawn as operations ([`crate::ops`]) before it begins; some
+//! only watch. Each request is noted when it is sent and once when its outcome is known, or known to be
+//! unknowable.
 
 use std::{
-    fmt::Write as _,
+    collections::BTreeMap,
+    fmt::{self, Write as _},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use ron_core::{Env, seam::BoxFuture, seam::HttpError};
+use ron_core::{Env, deadline::REQUEST_TIMEOUT, seam::BoxFuture, seam::HttpError};
 use serde::Deserialize;
 
 use crate::{
     net::NodeId,
+    ops::Draft,
     plan::matches,
     scenario::{Span, WorkloadSpec},
     seed::{self, SimRng},
@@ -31,12 +34,42 @@ pub struct WorkloadKind {
     /// The service it talks to; empty: any.
     pub service: &'static str,
     pub keys: &'static [&'static str],
-    run: fn(Job) -> BoxFuture<'static, ()>,
+    pub work: Work,
 }
+
+#[derive(Clone, Copy)]
+pub enum Work {
+    /// Drawn beforehand, as part of the plan.
+    Operations(fn(&mut Draft<'_>)),
+    /// Looks on and changes nothing: no part of the plan.
+    Watch(fn(Job) -> BoxFuture<'static, ()>),
+}
+
+const PACED: &[&str] = &[
+    "on",
+    "clients",
+    "rate_per_s",
+    "at_s",
+    "for_s",
+    "requests",
+    "timeout_ms",
+];
 
 pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
     WorkloadKind {
         name: "pool.put",
+        service: "pool",
+        keys: PACED,
+        work: Work::Operations(|draft| paced(draft, |_| ("pool.put", 0))),
+    },
+    WorkloadKind {
+        name: "pool.burst",
+        service: "pool",
+        keys: &["on", "at_s", "requests", "timeout_ms"],
+        work: Work::Operations(burst),
+    },
+    WorkloadKind {
+        name: "pool.sizes",
         service: "pool",
         keys: &[
             "on",
@@ -46,20 +79,36 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             "for_s",
             "requests",
             "timeout_ms",
+            "bytes",
         ],
-        run: |job| Box::pin(paced(job)),
+        work: Work::Operations(|draft| {
+            let bytes = draft.drawn.bytes;
+            paced(draft, |rng| ("pool.put_sized", bytes.draw_count(rng)));
+        }),
     },
     WorkloadKind {
-        name: "pool.burst",
+        name: "pool.hurry",
         service: "pool",
-        keys: &["on", "at_s", "requests", "timeout_ms"],
-        run: |job| Box::pin(burst(job)),
+        keys: &[
+            "on",
+            "clients",
+            "rate_per_s",
+            "at_s",
+            "for_s",
+            "requests",
+            "timeout_ms",
+            "within_ms",
+        ],
+        work: Work::Operations(|draft| {
+            let within = draft.drawn.within_ms;
+            paced(draft, |rng| ("pool.put_by", within.draw_count(rng).max(1)));
+        }),
     },
     WorkloadKind {
         name: "ready.poll",
         service: "",
         keys: &["on", "every_ms", "at_s", "for_s"],
-        run: |job| Box::pin(poll_readiness(job)),
+        work: Work::Watch(|job| Box::pin(poll_readiness(job))),
     },
 ];
 
@@ -73,19 +122,50 @@ pub struct Clients {
     world: World,
     node: NodeId,
     env: Env,
+    /// By node: where its service listens.
+    addresses: Arc<BTreeMap<String, String>>,
     next_request: Arc<AtomicU64>,
+    next_key: Arc<AtomicU64>,
     forgetful: bool,
+}
+
+/// Keys of what is stored outside the plan, to see whether a node serves.
+const FIRST_KEY_OUTSIDE: u64 = 1 << 40;
+
+/// An item to store.
+pub struct Item {
+    pub key: u64,
+    pub body: Bytes,
+    /// Told to the server, which may answer no later.
+    pub deadline: Option<Duration>,
+}
+
+impl Item {
+    pub fn new(key: u64) -> Self {
+        Item {
+            key,
+            body: Bytes::from_static(b"{}"),
+            deadline: None,
+        }
+    }
 }
 
 impl Clients {
     /// `forgetful` plants a client that never notes one of its outcomes.
     pub fn new(world: &World, node: NodeId, forgetful: bool) -> Self {
         let env = world.env(node).expect("the client node is up");
+        let addresses = world.service_nodes().into_iter().map(|(id, port)| {
+            let name = world.name(id);
+            let address = format!("{name}:{port}");
+            (name, address)
+        });
         Clients {
             world: world.clone(),
             node,
             env,
+            addresses: Arc::new(addresses.collect()),
             next_request: Arc::default(),
+            next_key: Arc::new(AtomicU64::new(FIRST_KEY_OUTSIDE)),
             forgetful,
         }
     }
@@ -94,18 +174,34 @@ impl Clients {
         &self.env
     }
 
-    /// Stores a new item through the node and notes the outcome.
-    pub async fn put(&self, to: &str, timeout: Duration) -> Outcome {
+    /// A key that no operation of the plan has.
+    pub fn fresh_key(&self) -> u64 {
+        self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Tells the oracles what a client saw.
+    pub fn tell(&self, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        let detail = detail.to_string();
+        self.note(What::Probe { event, id, detail });
+    }
+
+    /// Stores an item through the node and notes the outcome.
+    pub async fn put(&self, on: &str, item: Item, timeout: Duration) -> Outcome {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
         self.note(What::Request {
             request,
             op: "pool.put",
-            key: request,
+            key: item.key,
         });
-        let outcome = self
-            .exchange(to, &format!("/items/{request}"), "PUT", timeout)
-            .await
-            .0;
+        let to = &self.addresses[on];
+        let mut message = http::Request::builder()
+            .method("PUT")
+            .uri(format!("http://{to}/items/{}", item.key));
+        if let Some(deadline) = item.deadline {
+            message = message.header(REQUEST_TIMEOUT, format!("{:.3}", deadline.as_secs_f64()));
+        }
+        let message = message.body(item.body).expect("a valid request");
+        let outcome = self.send(message, timeout).await.0;
         if !(self.forgetful && request == 3) {
             self.note(What::Outcome {
                 request,
@@ -128,6 +224,10 @@ impl Clients {
             .uri(format!("http://{to}{path}"))
             .body(Bytes::from_static(b"{}"))
             .expect("a valid request");
+        self.send(request, timeout).await
+    }
+
+    async fn send(&self, request: http::Request<Bytes>, timeout: Duration) -> (Outcome, Bytes) {
         let deadline = self.env.now() + timeout;
         match self.env.http(request, deadline).await {
             Ok(answer) => {
@@ -160,35 +260,51 @@ fn outcome_of(error: &HttpError) -> Outcome {
     }
 }
 
-/// One workload of a scenario, drawn for a seed.
+/// A workload that watches, drawn for a seed.
 pub struct Job {
     clients: Clients,
     targets: Vec<(NodeId, String)>,
     drawn: Drawn,
-    rng: SimRng,
 }
 
+/// What a seed drew for a workload.
 #[derive(Clone, Copy, Debug)]
-struct Drawn {
-    clients: u64,
-    rate_per_s: f64,
-    at: Duration,
-    for_: Duration,
-    requests: Option<u64>,
-    timeout: Duration,
-    every: Duration,
+pub struct Drawn {
+    pub clients: u64,
+    /// Of each client.
+    pub rate_per_s: f64,
+    pub at: Duration,
+    pub for_: Duration,
+    pub requests: Option<u64>,
+    pub timeout: Duration,
+    pub every: Duration,
+    /// Ranges that each operation draws from by itself.
+    pub bytes: Span,
+    pub within_ms: Span,
 }
 
-/// Starts a scenario's workload; the returned text tells what the seed drew.
-pub fn start(
+/// The generator of a scenario's workload.
+pub fn stream(seed: u64, index: usize, spec: &WorkloadSpec) -> SimRng {
+    seed::stream(seed, &format!("workload {index} {}", spec.kind))
+}
+
+/// What the seed drew for a workload, as text.
+pub fn describe(spec: &WorkloadSpec, index: usize, seed: u64) -> String {
+    let kind = find(&spec.kind).expect("validated");
+    Drawn::from(spec, &mut stream(seed, index, spec)).describe(kind)
+}
+
+/// The workload's own task, if it watches.
+pub fn watcher(
     clients: &Clients,
     spec: &WorkloadSpec,
     index: usize,
     seed: u64,
-) -> (String, impl Future<Output = ()> + use<>) {
-    let kind = find(&spec.kind).expect("validated");
-    let mut rng = seed::stream(seed, &format!("workload {index} {}", spec.kind));
-    let drawn = Drawn::from(spec, &mut rng);
+) -> Option<BoxFuture<'static, ()>> {
+    let Work::Watch(run) = find(&spec.kind).expect("validated").work else {
+        return None;
+    };
+    let drawn = Drawn::from(spec, &mut stream(seed, index, spec));
     let on = spec.on.as_deref().unwrap_or("*");
     let targets = clients
         .world
@@ -198,17 +314,15 @@ pub fn start(
             let name = clients.world.name(id);
             matches(on, &name).then(|| (id, format!("{name}:{port}")))
         });
-    let job = Job {
+    Some(run(Job {
         clients: clients.clone(),
         targets: targets.collect(),
         drawn,
-        rng,
-    };
-    (drawn.describe(kind), (kind.run)(job))
+    }))
 }
 
 impl Drawn {
-    fn from(spec: &WorkloadSpec, rng: &mut SimRng) -> Self {
+    pub fn from(spec: &WorkloadSpec, rng: &mut SimRng) -> Self {
         let or = |span: Option<Span>, default: f64| span.unwrap_or(Span::fixed(default));
         Drawn {
             clients: or(spec.clients, 1.0).draw_count(rng).max(1),
@@ -220,6 +334,8 @@ impl Drawn {
             every: or(spec.every_ms, 50.0)
                 .draw_millis(rng)
                 .max(Duration::from_millis(1)),
+            bytes: or(spec.bytes, 2.0),
+            within_ms: or(spec.within_ms, 500.0),
         }
     }
 
@@ -245,53 +361,21 @@ impl Drawn {
     }
 }
 
-/// Every client sends one request after the other, at its own jittered pace.
-async fn paced(job: Job) {
-    timer::sleep(job.drawn.at).await;
-    let left = Arc::new(AtomicI64::new(
-        job.drawn.requests.map_or(i64::MAX, |n| n as i64),
-    ));
-    let end = timer::now() + job.drawn.for_;
-    let mut rng = job.rng;
-    let running: Vec<_> = (0..job.drawn.clients)
-        .map(|client| {
-            let mut rng = seed::stream(seed::pick(&mut rng, 0, u64::MAX), "client");
-            let (clients, left, drawn) = (job.clients.clone(), left.clone(), job.drawn);
-            let targets = job.targets.clone();
-            madsim::task::spawn(async move {
-                let mut next = timer::now();
-                let pace = Duration::from_secs_f64(1.0 / drawn.rate_per_s);
-                for turn in client as usize.. {
-                    next = timer::now()
-                        .max(next + seed::pick_duration(&mut rng, (pace / 2, pace * 3 / 2)));
-                    timer::sleep_until(next).await;
-                    if timer::now() >= end || left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-                        return;
-                    }
-                    let (_, to) = &targets[turn % targets.len()];
-                    clients.put(to, drawn.timeout).await;
-                }
-            })
-        })
-        .collect();
-    for client in running {
-        let _ = client.await;
+/// Every client acts at its own jittered pace, on one node after the other.
+fn paced(draft: &mut Draft<'_>, mut what: impl FnMut(&mut SimRng) -> (&'static str, u64)) {
+    for client in 0..draft.drawn.clients as u32 {
+        for (turn, at) in draft.moments().into_iter().enumerate() {
+            let (call, arg) = what(draft.rng);
+            draft.add(at, client, client as usize + turn, call, arg);
+        }
     }
 }
 
 /// All requests at once: a queue that was never full proves nothing about being full.
-async fn burst(job: Job) {
-    timer::sleep(job.drawn.at).await;
-    let count = job.drawn.requests.unwrap_or(100) as usize;
-    let running: Vec<_> = (0..count)
-        .map(|n| {
-            let (clients, timeout) = (job.clients.clone(), job.drawn.timeout);
-            let to = job.targets[n % job.targets.len()].1.clone();
-            madsim::task::spawn(async move { clients.put(&to, timeout).await })
-        })
-        .collect();
-    for request in running {
-        let _ = request.await;
+fn burst(draft: &mut Draft<'_>) {
+    let at = draft.drawn.at;
+    for client in 0..draft.drawn.requests.unwrap_or(100) as u32 {
+        draft.add(at, client, client as usize, "pool.put", 0);
     }
 }
 

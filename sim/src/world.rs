@@ -17,11 +17,12 @@ use crate::{
     clock::NodeClock,
     disk::SimDisk,
     net::{Incarnation, Link, Network, NodeId},
-    oracle::{NodeView, WorldView},
+    oracle::{NO_SPIN, NodeView, WorldView},
     recorder::Recorder,
     runtime::{NodeParts, SimRuntime},
     seed::{self, SimRng},
     service::{Inspector, ProcessContext, SimService},
+    steps::Steps,
     timer,
     trace::What,
 };
@@ -38,6 +39,7 @@ struct Inner {
     recorder: Recorder,
     nodes: Mutex<Vec<Node>>,
     plant: Option<String>,
+    steps: Steps,
 }
 
 struct Node {
@@ -72,6 +74,17 @@ pub enum Death {
 
 impl World {
     pub fn new(seed: u64, link: Link, recorder: Recorder, plant: Option<String>) -> Self {
+        Self::counted(seed, link, recorder, plant, Steps::default())
+    }
+
+    /// A world whose steps are counted by the caller's counter.
+    pub fn counted(
+        seed: u64,
+        link: Link,
+        recorder: Recorder,
+        plant: Option<String>,
+        steps: Steps,
+    ) -> Self {
         World {
             inner: Arc::new(Inner {
                 handle: Handle::current(),
@@ -80,6 +93,7 @@ impl World {
                 recorder,
                 nodes: Mutex::default(),
                 plant,
+                steps,
             }),
         }
     }
@@ -117,13 +131,25 @@ impl World {
         let recorder = self.inner.recorder.clone();
         recorder.add_node(name);
         self.inner.net.add_host(name, id, id.default_ip());
+        let felt = self.inner.net.felt(id);
+        disk.note_in(felt.clone());
         let world = Arc::downgrade(&self.inner);
+        let spinning = recorder.clone();
         let parts = NodeParts {
             id,
-            clock: Arc::new(NodeClock::new()),
+            clock: Arc::new(NodeClock::noting(felt.clone())),
             disk,
-            chaos: Arc::new(Chaos::default()),
+            chaos: Arc::new(Chaos::new(felt.clone())),
             net: self.inner.net.clone(),
+            felt,
+            steps: self.inner.steps.clone(),
+            on_spin: Arc::new(move |node, task| {
+                let name = spinning.node_name(node);
+                spinning.violate(
+                    NO_SPIN,
+                    format!("{name}: the task {task} or another one spins"),
+                );
+            }),
             observer: Arc::new(move |node, event, number, detail| {
                 let what = What::Probe {
                     event,
@@ -201,11 +227,13 @@ impl World {
             },
         );
         let world = self.clone();
-        spawner.spawn(async move {
+        let NodeParts { steps, on_spin, .. } = self.node_parts(id);
+        let process = async move {
             let mut report = service.run(context).await;
             report.alive = runtime.live_tasks();
             world.process_ended(id, incarnation, report);
-        });
+        };
+        spawner.spawn(steps.count(process, move || on_spin(id, "main")));
     }
 
     /// The service returned: the process exits, and its machine closes what it left open.
@@ -348,6 +376,15 @@ impl World {
 
     pub fn name(&self, id: NodeId) -> String {
         self.lock()[id.0 as usize].name.clone()
+    }
+
+    /// The service of a node; empty if it has none.
+    pub fn service_of(&self, id: NodeId) -> &'static str {
+        let nodes = self.lock();
+        nodes[id.0 as usize]
+            .service
+            .as_ref()
+            .map_or("", |s| s.name())
     }
 
     pub fn node_ids(&self) -> Vec<NodeId> {

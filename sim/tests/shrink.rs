@@ -10,7 +10,7 @@ use std::process::Command;
 use sim::{
     bug::Bug,
     catalogue,
-    plan::{self, Planned},
+    plan::{self, Plan, Planned},
     run::{self, Watch},
     scenario::{self, Scenario},
     shrink,
@@ -25,17 +25,30 @@ fn fifty_faults_shrink_to_at_most_three_and_replay_in_another_process() {
         ..Watch::default()
     };
     let nodes = catalogue::node_names(&scenario);
-    let mut plan: Vec<Planned> = (1..)
+    let mut faults: Vec<Planned> = (1..)
         .flat_map(|seed| plan::draw(&scenario, seed, &nodes))
         .take(50)
         .collect();
-    plan.sort_by_key(|planned| planned.at_us);
+    faults.sort_by_key(|planned| planned.at_us);
+    let plan = Plan {
+        faults,
+        ..Plan::draw(&scenario, 1)
+    };
+    assert!(plan.ops.len() > 200, "{} operations", plan.ops.len());
 
     let run = run::run_plan(&scenario, 1, &watch, plan.clone());
     let violation = run.violation().expect("the planted bug shows").clone();
     let shrunk = shrink::shrink(&scenario, 1, &plan, violation.oracle, &watch);
-    assert_eq!(shrunk.from, 50);
-    assert!((1..=3).contains(&shrunk.plan.len()), "{:?}", shrunk.plan);
+    assert_eq!((shrunk.from, shrunk.from_ops), (50, plan.ops.len()));
+    assert!(
+        shrunk.minimal && shrunk.took.as_secs() < 60,
+        "{:?}",
+        shrunk.took
+    );
+    let left = &shrunk.plan;
+    assert!((1..=3).contains(&left.faults.len()), "{left:?}");
+    assert!((1..=3).contains(&left.ops.len()), "{left:?}");
+    assert!(left.buggify.is_empty(), "{left:?}");
     assert!(
         shrunk.needed.iter().all(|needed| *needed),
         "it passes without any one of them"

@@ -77,13 +77,19 @@ impl<T, W> Line<T, W> {
         waker: impl FnOnce() -> W,
     ) -> (Poll<Option<R>>, Option<W>) {
         match take(&mut self.ring) {
-            None if !self.ring.is_closed() => (Poll::Pending, self.consumers.park(slot, waker())),
+            None if !self.ring.is_closed() => {
+                crate::sometimes!("queue.consumer_waits");
+                (Poll::Pending, self.consumers.park(slot, waker()))
+            }
             taken => (Poll::Ready(taken), self.consumers.leave(slot)),
         }
     }
 
     /// A consumer goes away without an item; a wake-up it was given passes on through [`Line::due`].
     pub fn leave_consumers(&mut self, slot: &mut Option<Slot>) -> Option<W> {
+        if self.consumers.is_woken(*slot) {
+            crate::sometimes!("queue.wake_passed_on");
+        }
         self.consumers.leave(slot)
     }
 

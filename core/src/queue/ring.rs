@@ -80,9 +80,11 @@ impl<T> Ring<T> {
     /// The last word on an item: in, or given back. Counted either way.
     pub fn put(&mut self, item: T) -> Result<(), Refused<T>> {
         if self.closed {
+            crate::sometimes!("queue.closed_refuses");
             return Err(self.refuse(item, Refusal::Closed));
         }
         if self.items.len() >= self.cap {
+            crate::sometimes!("queue.full");
             return Err(self.refuse(item, Refusal::Full));
         }
         self.items.push_back(item);

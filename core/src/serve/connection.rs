@@ -116,6 +116,7 @@ async fn serve_http(notes: &Arc<Notes>, lender: &Lender, router: Router, conn: C
                     // An error tells that the peer broke off or broke the protocol: its own affair.
                     Ok(Poll::Ready(_)) => return Poll::Ready(()),
                     Err(_) => {
+                        crate::sometimes!("serve.panicked");
                         shared.options.stats.panics.fetch_add(1, Relaxed);
                         return Poll::Ready(());
                     }

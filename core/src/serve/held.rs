@@ -95,7 +95,16 @@ impl<O: Observe> AsyncRead for Held<O> {
     ) -> Poll<io::Result<()>> {
         let (conn, observer) = self.parts()?;
         let before = buf.filled().len();
-        ready!(conn.poll_read(cx, buf))?;
+        if crate::buggify!("serve.short_read") {
+            // A stream may give fewer bytes than it has.
+            let mut few = [0; 7];
+            let most = few.len().min(buf.remaining());
+            let mut short = ReadBuf::new(&mut few[..most]);
+            ready!(conn.poll_read(cx, &mut short))?;
+            buf.put_slice(short.filled());
+        } else {
+            ready!(conn.poll_read(cx, buf))?;
+        }
         observer.read(&buf.filled()[before..]);
         Poll::Ready(Ok(()))
     }
@@ -108,7 +117,12 @@ impl<O: Observe> AsyncWrite for Held<O> {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let (conn, observer) = self.parts()?;
-        let result = conn.poll_write(cx, data);
+        let most = if crate::buggify!("serve.short_write") {
+            7
+        } else {
+            data.len()
+        };
+        let result = conn.poll_write(cx, &data[..most.min(data.len())]);
         observer.wrote(&result);
         result
     }

@@ -224,7 +224,12 @@ impl Crew {
         for action in actions {
             match action {
                 Action::Start { task, incarnation } => self.launch(task, incarnation),
-                Action::Arm { timer, at } => {
+                Action::Arm { timer, mut at } => {
+                    if matches!(timer, Timer::Restart(_))
+                        && crate::buggify!("supervisor.restart_late")
+                    {
+                        at += Duration::from_millis(40);
+                    }
                     self.timers.insert((at, timer));
                 }
                 Action::EnterPhase(phase) => self.enter(phase),

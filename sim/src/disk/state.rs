@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,6 +14,8 @@ use ron_core::{
     disk_path::{check, check_dir},
     seam::{FileId, Open},
 };
+
+use crate::felt::Felt;
 
 use super::{
     contents::Image,
@@ -46,6 +49,7 @@ pub(super) struct State {
     pub(super) accrued: Duration,
     pub(super) fate: Dice,
     timing: Dice,
+    pub(super) felt: Arc<Felt>,
 }
 
 /// What the gate decided for an operation it let in.
@@ -80,6 +84,7 @@ impl State {
             accrued: Duration::ZERO,
             fate: Dice::new(seed, 0),
             timing: Dice::new(seed, 1),
+            felt: Arc::default(),
         }
     }
 
@@ -147,15 +152,18 @@ impl State {
         {
             self.faults.crash_at_op = None;
             self.crashed = true;
+            self.felt.note("disk.crash_at_op");
             return Ok(Verdict::Crash);
         }
-        Ok(match op.class() {
-            Class::Read if self.strikes(Fault::EioRead) => Verdict::Eio,
-            Class::Write if self.strikes(Fault::EioWrite) => Verdict::Eio,
-            Class::Sync if self.strikes(Fault::EioSync) => Verdict::Eio,
-            Class::Sync if self.strikes(Fault::LyingSync) => Verdict::Lie,
-            _ => Verdict::Go,
-        })
+        let (verdict, fault) = match op.class() {
+            Class::Read if self.strikes(Fault::EioRead) => (Verdict::Eio, "disk.errors"),
+            Class::Write if self.strikes(Fault::EioWrite) => (Verdict::Eio, "disk.errors"),
+            Class::Sync if self.strikes(Fault::EioSync) => (Verdict::Eio, "disk.sync_fails"),
+            Class::Sync if self.strikes(Fault::LyingSync) => (Verdict::Lie, "disk.sync_lies"),
+            _ => return Ok(Verdict::Go),
+        };
+        self.felt.note(fault);
+        Ok(verdict)
     }
 
     fn strikes(&mut self, fault: Fault) -> bool {
@@ -384,7 +392,10 @@ impl State {
         let (count, result) = match verdict {
             Verdict::Eio => (self.fate.between(0, room), Err(eio())),
             Verdict::Crash => (self.fate.between(0, room), Err(crash_error())),
-            _ if room < len => (self.fate.between(0, room), Err(full())),
+            _ if room < len => {
+                self.felt.note("disk.full");
+                (self.fate.between(0, room), Err(full()))
+            }
             _ => (len, Ok(start)),
         };
         self.file_mut(id).write_at(start, &data[..count as usize]);
@@ -395,6 +406,7 @@ impl State {
         check_end(Some(len))?;
         let old = self.file(id).seen().len();
         if len > old && self.room_at(id, old) < len - old {
+            self.felt.note("disk.full");
             return Err(full());
         }
         self.file_mut(id).set_len(len);

@@ -32,6 +32,8 @@ struct Pair {
     /// `lanes[side]` carries what `side` writes.
     lanes: [Lane; 2],
     ends: [End; 2],
+    /// Something between the ends has forgotten the connection: nothing arrives any more.
+    silent: bool,
 }
 
 #[derive(Default)]
@@ -78,6 +80,7 @@ impl Wire {
         let pair = Pair {
             lanes: Default::default(),
             ends: Default::default(),
+            silent: false,
         };
         Wire {
             net,
@@ -131,6 +134,21 @@ impl Wire {
         open
     }
 
+    /// Nothing arrives any more, either way, and nobody is told. False if there was nothing open to silence.
+    pub fn go_silent(&self) -> bool {
+        let mut pair = self.lock();
+        let open = pair.ends.contains(&End::Open) && !pair.silent;
+        if open {
+            pair.silent = true;
+            let now = timer::now();
+            for lane in &mut pair.lanes {
+                lane.segments.retain(|segment| segment.arrives <= now);
+                lane.stalled.clear();
+            }
+        }
+        open
+    }
+
     pub fn release_stalled(&self) {
         let mut pair = self.lock();
         for side in 0..2 {
@@ -148,6 +166,9 @@ impl Wire {
 
     /// Puts a segment of `side` on its way, or aside while the link is cut.
     fn send(&self, pair: &mut Pair, side: usize, payload: Payload) {
+        if pair.silent {
+            return;
+        }
         let len = if let Payload::Data(data) = &payload {
             data.len()
         } else {
