@@ -39,7 +39,8 @@ pub const CALLS: &[CallKind] = &[
 ];
 
 pub fn find(name: &str) -> Option<&'static CallKind> {
-    CALLS.iter().find(|call| call.name == name)
+    let mut all = CALLS.iter().chain(crate::kms::calls::CALLS);
+    all.find(|call| call.name == name)
 }
 
 async fn put(clients: Clients, op: Op) {

@@ -6,6 +6,7 @@ use ron_core::points::Points;
 
 use crate::{
     flaky::Flaky,
+    kms::KmsService,
     ops,
     oracle::{self, ORACLES},
     plan::{self, FAULT_KINDS},
@@ -21,7 +22,7 @@ use crate::{
 pub const CONDITIONS: &[&str] = &["ready", "serves"];
 
 pub fn services() -> Vec<Arc<dyn SimService>> {
-    vec![Arc::new(PoolService), Arc::new(Flaky)]
+    vec![Arc::new(PoolService), Arc::new(Flaky), Arc::new(KmsService)]
 }
 
 pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
@@ -182,6 +183,7 @@ fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> 
         ("every_ms", spec.every_ms.is_some()),
         ("bytes", spec.bytes.is_some()),
         ("within_ms", spec.within_ms.is_some()),
+        ("slots", spec.slots.is_some()),
     ];
     check_keys("workload", kind.name, kind.keys, &used)
 }
@@ -209,6 +211,7 @@ fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
         ("per_10_000", spec.per_10_000.is_some()),
         ("factor", spec.factor.is_some()),
         ("bytes", spec.bytes.is_some()),
+        ("path", spec.path.is_some()),
         ("one_way", spec.one_way),
     ];
     check_keys("fault", kind.name, kind.keys, &used)?;

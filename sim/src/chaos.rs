@@ -17,6 +17,17 @@ pub struct Chaos {
 struct State {
     disk_stalled_until: Option<Instant>,
     slow_until: Option<(Instant, u32)>,
+    backend_away_until: Option<Instant>,
+    backend_hangs_until: Option<Instant>,
+}
+
+/// How a key backend can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// Every call fails at once.
+    Away,
+    /// Calls neither fail nor end.
+    Hangs,
 }
 
 impl Chaos {
@@ -63,9 +74,34 @@ impl Chaos {
         }
     }
 
-    /// Nothing is slow from now on.
+    pub fn fail_backend(&self, how: Outage, for_: Duration) {
+        let until = Some(timer::now() + for_);
+        let mut state = self.state.lock().unwrap();
+        let slot = match how {
+            Outage::Away => &mut state.backend_away_until,
+            Outage::Hangs => &mut state.backend_hangs_until,
+        };
+        *slot = (*slot).max(until);
+    }
+
+    /// Until when the backend fails in this way, if it does.
+    pub fn outage(&self, how: Outage) -> Option<Instant> {
+        let state = self.state.lock().unwrap();
+        let (until, kind) = match how {
+            Outage::Away => (state.backend_away_until, "backend.away"),
+            Outage::Hangs => (state.backend_hangs_until, "backend.hangs"),
+        };
+        let until = until.filter(|until| *until > timer::now());
+        if until.is_some() {
+            self.felt.note(kind);
+        }
+        until
+    }
+
+    /// Nothing is slow from now on, and the backend is there.
     pub fn heal(&self) {
         let mut state = self.state.lock().unwrap();
+        state.backend_away_until = None;
         state.slow_until = None;
         // A stall that is under way ends by itself: whoever waits has a timer for it already.
         if state

@@ -11,6 +11,7 @@ mod faults;
 mod file;
 #[cfg(test)]
 mod laws;
+mod look;
 #[cfg(test)]
 mod model;
 mod mount;
@@ -30,6 +31,7 @@ use crate::felt::Felt;
 pub use self::{
     contents::Image,
     faults::{DiskFaults, DiskLatency, Fault, Op, OpCounts},
+    look::Look,
     mount::{OffloadGuard, enter_offload},
 };
 use self::{
@@ -125,13 +127,25 @@ impl SimDisk {
         }
     }
 
-    /// Flips some bit of some file and tells which; `None` if every file is empty.
-    pub fn corrupt_random(&self) -> Option<BitRot> {
+    /// Puts older contents back, durably; false if there is no such file.
+    pub fn restore(&self, path: &str, image: &Image) -> bool {
+        let mut state = self.lock();
+        match state.names.get(path) {
+            Some(Entry::File(id)) => {
+                state.files.insert(id, file::FileState::named(image));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Flips some bit of some file whose path begins so and tells which; `None` if every such file is empty.
+    pub fn corrupt_random(&self, prefix: &str) -> Option<BitRot> {
         let rot = {
             let mut state = self.lock();
             let targets: Vec<(String, u64)> = state
                 .files_seen()
-                .filter(|(_, image)| !image.is_empty())
+                .filter(|(path, image)| path.starts_with(prefix) && !image.is_empty())
                 .map(|(path, image)| (path.to_owned(), image.len()))
                 .collect();
             let (path, len) = targets.get(state.fate.below(targets.len() as u64) as usize)?;

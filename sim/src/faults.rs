@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    chaos::Outage,
     disk::{DiskFaults, SimDisk},
     net::{Link, NodeId},
     plan::{Fault, Planned},
@@ -171,9 +172,8 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             change_faults(&parts.disk, |faults| faults.crash_at_op = Some(at));
             start_after(&world, node, down_ms).await;
         }
-        Fault::BitRot => {
-            if let Some(rot) = parts.disk.corrupt_random() {
-                parts.felt.note("disk.bit_rot");
+        Fault::BitRot { path } => {
+            if let Some(rot) = parts.disk.corrupt_random(&path) {
                 world.recorder().record(
                     Some(node),
                     What::Fault {
@@ -181,6 +181,27 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
                     },
                 );
             }
+        }
+        Fault::Restore { path, after_ms } => {
+            let image = parts.disk.image(&path);
+            timer::sleep(Duration::from_millis(after_ms)).await;
+            world.die(node, Death::Process, "killed to restore a backup");
+            if image.is_some_and(|image| parts.disk.restore(&path, &image)) {
+                parts.felt.note("disk.restore");
+            }
+            start_after(&world, node, 10).await;
+        }
+        Fault::BackendAway { for_ms } => {
+            parts
+                .chaos
+                .fail_backend(Outage::Away, Duration::from_millis(for_ms));
+            lasting(&world, node, for_ms, &text).await;
+        }
+        Fault::BackendHangs { for_ms } => {
+            parts
+                .chaos
+                .fail_backend(Outage::Hangs, Duration::from_millis(for_ms));
+            lasting(&world, node, for_ms, &text).await;
         }
         Fault::ClockJump { by_ms } => parts.clock.jump_wall(by_ms),
         Fault::ClockDrift { ppm } => parts.clock.set_drift(ppm),

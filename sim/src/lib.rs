@@ -21,6 +21,7 @@ pub mod faults;
 pub mod felt;
 pub mod flaky;
 pub mod http_client;
+pub mod kms;
 pub mod net;
 mod offload;
 pub mod ops;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use ron_core::view::{QueueStats, TaskCounts};
 
-use crate::{disk::SimDisk, trace::Event};
+use crate::{disk::SimDisk, kms::oracle as kms, trace::Event};
 
 mod aborts_counted;
 mod acked_is_durable;
@@ -107,6 +107,16 @@ pub const ORACLES: &[OracleKind] = &[
     acked_is_durable::KIND,
     stale_changes_nothing::KIND,
     time_moves_forward::KIND,
+    kms::log_verifies::KIND,
+    kms::accounted::KIND,
+    kms::strict::KIND,
+    kms::covered_at_stop::KIND,
+    kms::heads::KIND,
+    kms::nonce_once::KIND,
+    kms::disabled_never_signs::KIND,
+    kms::op_id_once::KIND,
+    kms::results_hold::KIND,
+    kms::fair::KIND,
 ];
 
 pub fn find(name: &str) -> Option<&'static OracleKind> {

@@ -48,6 +48,14 @@ pub const PROMISES: &[Promise] = &[
         holds: "an honest error or a late answer; nothing is acknowledged that is not durable",
     },
     Promise {
+        kinds: &["backend.away", "backend.hangs"],
+        holds: "a use of a key fails in time and can be tried again; verifying goes on by what is known, up to its age limit",
+    },
+    Promise {
+        kinds: &["disk.restore"],
+        holds: "a store that is behind its log is noticed: no number is used twice",
+    },
+    Promise {
         kinds: &["clock.jump", "clock.drift"],
         holds: "durations and deadlines follow the monotonic clock alone",
     },

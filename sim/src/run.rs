@@ -435,6 +435,9 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
         for condition in hold {
             let (outcome, body) = match *condition {
                 "ready" => clients.exchange(&to, "/readyz", "GET", PATIENCE).await,
+                "serves" if world.service_of(node) == ron_kms::topology::NAME => {
+                    crate::kms::calls::serves(clients, &name, PATIENCE).await
+                }
                 "serves" => {
                     let item = Item::new(clients.fresh_key());
                     (

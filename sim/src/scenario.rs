@@ -126,6 +126,9 @@ pub struct WorkloadSpec {
     /// The deadline that each request names.
     #[serde(default)]
     pub within_ms: Option<Span>,
+    /// Which keys it uses, by number; eight of them belong to one tenant.
+    #[serde(default)]
+    pub slots: Option<Span>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -155,6 +158,8 @@ pub struct FaultSpec {
     pub factor: Option<Span>,
     #[serde(default)]
     pub bytes: Option<Span>,
+    #[serde(default)]
+    pub path: Option<String>,
     #[serde(default)]
     pub one_way: bool,
     /// It is no fault that the system promises to survive; the scenario checks something else.

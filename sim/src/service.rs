@@ -12,7 +12,7 @@ use ron_core::{
     view::QueueView,
 };
 
-use crate::{disk::SimDisk, trace::StopReport};
+use crate::{chaos::Chaos, disk::SimDisk, trace::StopReport};
 
 /// A service as the simulator starts it: the same wiring as its binary, on another Env.
 pub trait SimService: Send + Sync {
@@ -58,6 +58,8 @@ pub struct ProcessContext {
     pub shutdown: Shutdown,
     pub incarnation: u32,
     pub inspector: Inspector,
+    /// What troubles the machine besides its network and disk.
+    pub chaos: Arc<Chaos>,
     /// A bug to act out, so that an oracle can be seen to notice.
     pub plant: Option<String>,
 }

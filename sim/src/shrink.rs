@@ -182,6 +182,9 @@ fn halved_fault(fault: &Fault) -> Option<Fault> {
         | Fault::DiskStall { for_ms: ms }
         | Fault::SyncLies { for_ms: ms }
         | Fault::DiskFull { for_ms: ms, .. }
+        | Fault::BackendAway { for_ms: ms }
+        | Fault::BackendHangs { for_ms: ms }
+        | Fault::Restore { after_ms: ms, .. }
         | Fault::SlowCpu { for_ms: ms, .. } => ms,
         Fault::Loss { for_ms: ms, .. }
         | Fault::Duplicate { for_ms: ms, .. }
@@ -197,7 +200,7 @@ fn halved_fault(fault: &Fault) -> Option<Fault> {
         | Fault::Restart
         | Fault::ResetConnections
         | Fault::HalfOpen
-        | Fault::BitRot => return None,
+        | Fault::BitRot { .. } => return None,
     };
     if *value == 0 || *value / 2 < least {
         return None;

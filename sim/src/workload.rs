@@ -18,6 +18,7 @@ use ron_core::{Env, deadline::REQUEST_TIMEOUT, seam::BoxFuture, seam::HttpError}
 use serde::Deserialize;
 
 use crate::{
+    kms,
     net::NodeId,
     ops::Draft,
     plan::matches,
@@ -104,6 +105,41 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             paced(draft, |rng| ("pool.put_by", within.draw_count(rng).max(1)));
         }),
     },
+    kms_calls("kms.sign", |draft| with_keys(draft, &["kms.sign"])),
+    kms_calls("kms.rotate", |draft| with_keys(draft, &["kms.rotate"])),
+    kms_calls("kms.verify", |draft| with_keys(draft, &["kms.verify"])),
+    kms_calls("kms.sign_op", |draft| with_keys(draft, &["kms.sign_op"])),
+    kms_calls("kms.wrap", |draft| {
+        with_keys(draft, &["kms.wrap", "kms.unwrap", "kms.data_key"]);
+    }),
+    kms_calls("kms.switch", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign_first",
+                "kms.sign_first",
+                "kms.disable",
+                "kms.enable",
+            ],
+        );
+    }),
+    kms_calls("kms.mixed", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign",
+                "kms.sign",
+                "kms.sign",
+                "kms.verify",
+                "kms.wrap",
+                "kms.unwrap",
+                "kms.rotate",
+                "kms.batch",
+                "kms.data_key",
+                "kms.sign_op",
+            ],
+        );
+    }),
     WorkloadKind {
         name: "ready.poll",
         service: "",
@@ -127,6 +163,17 @@ pub struct Clients {
     next_request: Arc<AtomicU64>,
     next_key: Arc<AtomicU64>,
     forgetful: bool,
+    kms: Arc<kms::calls::Known>,
+}
+
+/// A request of a service's own, with its method and body.
+pub struct Asked<'a> {
+    /// What it is called in the trace.
+    pub op: &'static str,
+    pub key: u64,
+    pub method: &'static str,
+    pub path: &'a str,
+    pub body: Bytes,
 }
 
 /// Keys of what is stored outside the plan, to see whether a node serves.
@@ -167,7 +214,33 @@ impl Clients {
             next_request: Arc::default(),
             next_key: Arc::new(AtomicU64::new(FIRST_KEY_OUTSIDE)),
             forgetful,
+            kms: Arc::default(),
         }
+    }
+
+    /// What the clients of ron-kms have learnt.
+    pub fn kms(&self) -> &Arc<kms::calls::Known> {
+        &self.kms
+    }
+
+    /// One request to a node's service, noted with its outcome.
+    pub async fn ask(&self, on: &str, asked: Asked<'_>, timeout: Duration) -> (Outcome, Bytes) {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
+        let (op, key) = (asked.op, asked.key);
+        self.note(What::Request { request, op, key });
+        let to = &self.addresses[on];
+        let message = http::Request::builder()
+            .method(asked.method)
+            .uri(format!("http://{to}{}", asked.path))
+            .header("content-type", "application/json")
+            .body(asked.body)
+            .expect("a valid request");
+        let (outcome, body) = self.send(message, timeout).await;
+        self.note(What::Outcome {
+            request,
+            outcome: outcome.clone(),
+        });
+        (outcome, body)
     }
 
     pub fn env(&self) -> &Env {
@@ -281,6 +354,7 @@ pub struct Drawn {
     /// Ranges that each operation draws from by itself.
     pub bytes: Span,
     pub within_ms: Span,
+    pub slots: Span,
 }
 
 /// The generator of a scenario's workload.
@@ -336,6 +410,7 @@ impl Drawn {
                 .max(Duration::from_millis(1)),
             bytes: or(spec.bytes, 2.0),
             within_ms: or(spec.within_ms, 500.0),
+            slots: spec.slots.unwrap_or(Span { lo: 0.0, hi: 3.0 }),
         }
     }
 
@@ -369,6 +444,35 @@ fn paced(draft: &mut Draft<'_>, mut what: impl FnMut(&mut SimRng) -> (&'static s
             draft.add(at, client, client as usize + turn, call, arg);
         }
     }
+}
+
+const fn kms_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
+    WorkloadKind {
+        name,
+        service: "ron-kms",
+        keys: KMS_PACED,
+        work: Work::Operations(draw),
+    }
+}
+
+const KMS_PACED: &[&str] = &[
+    "on",
+    "clients",
+    "rate_per_s",
+    "at_s",
+    "for_s",
+    "requests",
+    "timeout_ms",
+    "slots",
+];
+
+/// Each operation draws one of the calls and one of the workload's keys.
+fn with_keys(draft: &mut Draft<'_>, calls: &'static [&'static str]) {
+    let slots = draft.drawn.slots;
+    paced(draft, |rng| {
+        let call = calls[seed::pick(rng, 0, calls.len() as u64 - 1) as usize];
+        (call, slots.draw_count(rng))
+    });
 }
 
 /// All requests at once: a queue that was never full proves nothing about being full.

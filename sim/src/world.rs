@@ -217,6 +217,7 @@ impl World {
             shutdown: node.shutdown.clone(),
             incarnation: node.incarnation,
             inspector: node.inspector.clone(),
+            chaos: node.parts.chaos.clone(),
             plant: self.inner.plant.clone(),
         };
         drop(nodes);

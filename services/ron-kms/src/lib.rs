@@ -39,3 +39,10 @@ pub mod service;
 pub mod signer;
 pub mod topology;
 pub mod verify_cache;
+
+/// Marks that simulated runs must reach, points that they bend, bugs that they must catch.
+pub const POINTS: ron_core::points::Points = ron_core::points::Points {
+    marks: &[],
+    buggify: &[],
+    mutants: &[],
+};

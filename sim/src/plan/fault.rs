@@ -82,7 +82,22 @@ pub enum Fault {
         nth: u64,
         down_ms: u64,
     },
-    BitRot,
+    /// In some file, or in one whose path begins so.
+    BitRot {
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        path: String,
+    },
+    /// A copy of the file is taken now and put back later, while the process is down.
+    Restore {
+        path: String,
+        after_ms: u64,
+    },
+    BackendAway {
+        for_ms: u64,
+    },
+    BackendHangs {
+        for_ms: u64,
+    },
     ClockJump {
         by_ms: i64,
     },
@@ -124,7 +139,10 @@ impl Fault {
             Fault::SyncLies { .. } => "disk.sync_lies",
             Fault::DiskFull { .. } => "disk.full",
             Fault::CrashAtDiskOp { .. } => "disk.crash_at_op",
-            Fault::BitRot => "disk.bit_rot",
+            Fault::BitRot { .. } => "disk.bit_rot",
+            Fault::Restore { .. } => "disk.restore",
+            Fault::BackendAway { .. } => "backend.away",
+            Fault::BackendHangs { .. } => "backend.hangs",
             Fault::ClockJump { .. } => "clock.jump",
             Fault::ClockDrift { .. } => "clock.drift",
             Fault::Panic { .. } => "task.panic",
@@ -155,11 +173,14 @@ impl Fault {
             | Fault::SyncFails { for_ms: ms, .. }
             | Fault::SyncLies { for_ms: ms }
             | Fault::DiskFull { for_ms: ms, .. }
+            | Fault::BackendAway { for_ms: ms }
+            | Fault::BackendHangs { for_ms: ms }
+            | Fault::Restore { after_ms: ms, .. }
             | Fault::SlowCpu { for_ms: ms, .. } => *ms,
             Fault::Restart
             | Fault::ResetConnections
             | Fault::HalfOpen
-            | Fault::BitRot
+            | Fault::BitRot { .. }
             | Fault::ClockJump { .. }
             | Fault::ClockDrift { .. }
             | Fault::Panic { .. } => 0,
@@ -219,7 +240,13 @@ impl fmt::Display for Fault {
                 write!(f, "disk.full ({free_bytes} B free) for {for_ms} ms")
             }
             Fault::CrashAtDiskOp { nth, .. } => write!(f, "disk.crash_at_op {nth}"),
-            Fault::BitRot => write!(f, "disk.bit_rot"),
+            Fault::BitRot { path } if path.is_empty() => write!(f, "disk.bit_rot"),
+            Fault::BitRot { path } => write!(f, "disk.bit_rot below {path}"),
+            Fault::Restore { path, after_ms } => {
+                write!(f, "disk.restore {path} as it is now, in {after_ms} ms")
+            }
+            Fault::BackendAway { for_ms } => write!(f, "backend.away {for_ms} ms"),
+            Fault::BackendHangs { for_ms } => write!(f, "backend.hangs {for_ms} ms"),
             Fault::ClockJump { by_ms } => write!(f, "clock.jump {by_ms:+} ms"),
             Fault::ClockDrift { ppm } => write!(f, "clock.drift {ppm:+} ppm"),
             Fault::Panic { task, count } => write!(f, "task.panic {count}x {task}"),

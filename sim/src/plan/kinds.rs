@@ -167,8 +167,26 @@ pub const FAULT_KINDS: &[FaultKind] = &[
     },
     FaultKind {
         name: "disk.bit_rot",
-        keys: &[],
-        make: |_| Fault::BitRot,
+        keys: &["path"],
+        make: |d| Fault::BitRot { path: d.path() },
+    },
+    FaultKind {
+        name: "disk.restore",
+        keys: &["path", "for_ms"],
+        make: |d| Fault::Restore {
+            path: d.path(),
+            after_ms: d.for_ms(),
+        },
+    },
+    FaultKind {
+        name: "backend.away",
+        keys: &["for_ms"],
+        make: |d| Fault::BackendAway { for_ms: d.for_ms() },
+    },
+    FaultKind {
+        name: "backend.hangs",
+        keys: &["for_ms"],
+        make: |d| Fault::BackendHangs { for_ms: d.for_ms() },
     },
     FaultKind {
         name: "clock.jump",
@@ -226,6 +244,10 @@ impl Drawn<'_> {
 
     fn factor(&self) -> u32 {
         self.number(self.spec.factor, 10.0).clamp(1, 1_000_000) as u32
+    }
+
+    fn path(&self) -> String {
+        self.spec.path.clone().unwrap_or_default()
     }
 
     fn bytes(&self, default: f64) -> u64 {

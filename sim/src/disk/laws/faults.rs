@@ -316,16 +316,16 @@ fn bit_rot_flips_one_bit_in_both_layers_and_stays() {
 fn random_corruption_tells_what_it_did() {
     let _offload = enter_offload();
     let sim = SimDisk::new(1);
-    assert_eq!(sim.corrupt_random(), None);
+    assert_eq!(sim.corrupt_random(""), None);
     let disk = sim.mount();
     put(&disk, "empty", b"");
-    assert_eq!(sim.corrupt_random(), None);
+    assert_eq!(sim.corrupt_random(""), None);
     let mut hit = BTreeSet::new();
     for _ in 0..50 {
         for path in ["a", "b"] {
             put(&disk, path, &[0; 3]);
         }
-        let BitRot { path, offset, bit } = sim.corrupt_random().unwrap();
+        let BitRot { path, offset, bit } = sim.corrupt_random("").unwrap();
         let mut expected = [0; 3];
         expected[offset as usize] = 1 << bit;
         assert_eq!(sim.read_file(&path).unwrap(), expected);

@@ -182,7 +182,7 @@ fn seed_and_operations_decide_everything() {
             };
             told.push(file.append(&[round as u8; 40]).ok());
         }
-        let (rot, time) = (sim.corrupt_random(), sim.take_accrued());
+        let (rot, time) = (sim.corrupt_random(""), sim.take_accrued());
         sim.power_off();
         let left = ["a", "b", "c"].map(|path| sim.read_file(path));
         (told, rot, time, left)

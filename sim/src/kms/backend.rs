@@ -1,0 +1,125 @@
+//! The software backend, with what a real token does besides: it takes time, goes away, hangs.
+
+use std::{sync::Arc, time::Duration};
+
+use ron_core::{Env, seam::BoxFuture};
+use ron_kms::{
+    backend::{Backend, BackendError, Info, Made, Material, Message, software::SoftwareBackend},
+    keys::{Algorithm, Secret, VersionedKid, nonce::Nonce, signing::Signature},
+    keystore::Kek,
+};
+
+use crate::chaos::{Chaos, Outage};
+
+/// What a use of a key costs, before a slow CPU multiplies it.
+const COST: Duration = Duration::from_micros(50);
+
+pub struct SimBackend {
+    inner: SoftwareBackend,
+    env: Env,
+    chaos: Arc<Chaos>,
+}
+
+impl SimBackend {
+    pub fn new(env: &Env, kek: Arc<Kek>, chaos: Arc<Chaos>) -> SimBackend {
+        SimBackend {
+            inner: SoftwareBackend::new(env, kek),
+            env: env.clone(),
+            chaos,
+        }
+    }
+
+    /// As long as the backend hangs, so does its caller; while it is away, every call fails.
+    async fn reach(&self, cost: Duration) -> Result<(), BackendError> {
+        let cost = cost * self.chaos.slowness();
+        if !cost.is_zero() {
+            self.env.sleep(cost).await;
+        }
+        while let Some(until) = self.chaos.outage(Outage::Hangs) {
+            self.env.sleep_until(until).await;
+        }
+        match self.chaos.outage(Outage::Away) {
+            None => Ok(()),
+            Some(_) => Err(BackendError::Unavailable("the token is not there".into())),
+        }
+    }
+}
+
+impl Backend for SimBackend {
+    fn info(&self) -> &Info {
+        self.inner.info()
+    }
+
+    fn generate<'a>(
+        &'a self,
+        id: &'a VersionedKid,
+        algorithm: Algorithm,
+    ) -> BoxFuture<'a, Result<Made, BackendError>> {
+        Box::pin(async move {
+            self.reach(COST).await?;
+            self.inner.generate(id, algorithm).await
+        })
+    }
+
+    fn import<'a>(
+        &'a self,
+        id: &'a VersionedKid,
+        algorithm: Algorithm,
+        secret: Secret,
+    ) -> BoxFuture<'a, Result<Made, BackendError>> {
+        Box::pin(async move {
+            self.reach(COST).await?;
+            self.inner.import(id, algorithm, secret).await
+        })
+    }
+
+    fn sign<'a>(
+        &'a self,
+        key: &'a Material,
+        inputs: &'a [Message],
+    ) -> BoxFuture<'a, Result<Vec<Vec<Signature>>, BackendError>> {
+        Box::pin(async move {
+            self.reach(COST * inputs.len() as u32).await?;
+            self.inner.sign(key, inputs).await
+        })
+    }
+
+    fn wrap<'a>(
+        &'a self,
+        key: &'a Material,
+        nonce: Option<Nonce>,
+        plain: &'a Secret,
+        context: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, BackendError>> {
+        Box::pin(async move {
+            self.reach(COST).await?;
+            self.inner.wrap(key, nonce, plain, context).await
+        })
+    }
+
+    fn unwrap<'a>(
+        &'a self,
+        key: &'a Material,
+        blob: &'a [u8],
+        context: &'a [u8],
+    ) -> BoxFuture<'a, Result<Secret, BackendError>> {
+        Box::pin(async move {
+            self.reach(COST).await?;
+            self.inner.unwrap(key, blob, context).await
+        })
+    }
+
+    fn destroy<'a>(&'a self, key: &'a Material) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            self.reach(COST).await?;
+            self.inner.destroy(key).await
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), BackendError>> {
+        Box::pin(async move {
+            self.reach(Duration::ZERO).await?;
+            self.inner.check().await
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! What clients ask of ron-kms. A call that needs a key makes it first, so that each operation stands alone.
+//!
+//! What a client learns from an answer (which version signed, where the record stands) is told to the
+//! oracles; bytes of signatures and blobs never are.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
+use bytes::Bytes;
+use ron_core::seam::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::{
+    calls::CallKind,
+    ops::Op,
+    timer,
+    trace::Outcome,
+    workload::{Asked, Clients},
+};
+
+/// Slots of keys that one tenant has; slot 17 is of tenant `t2`.
+const SLOTS: u64 = 8;
+
+pub const CALLS: &[CallKind] = &[
+    call(
+        "kms.sign",
+        "signs with the newest version of key `arg`",
+        |c, op| Box::pin(sign(c, op)),
+    ),
+    call(
+        "kms.sign_first",
+        "signs with version 1 of key `arg`",
+        |c, op| Box::pin(sign_first(c, op)),
+    ),
+    call("kms.sign_op", "signs under operation id `arg`", |c, op| {
+        Box::pin(sign_op(c, op))
+    }),
+    call(
+        "kms.batch",
+        "signs 16 messages at once with key `arg`",
+        |c, op| Box::pin(batch(c, op)),
+    ),
+    call("kms.rotate", "gives key `arg` a new version", |c, op| {
+        Box::pin(rotate(c, op))
+    }),
+    call(
+        "kms.verify",
+        "verifies the last signature of key `arg`",
+        |c, op| Box::pin(verify(c, op)),
+    ),
+    call("kms.wrap", "wraps under key `arg`", |c, op| {
+        Box::pin(wrap(c, op))
+    }),
+    call(
+        "kms.unwrap",
+        "unwraps the last blob of key `arg`",
+        |c, op| Box::pin(unwrap(c, op)),
+    ),
+    call(
+        "kms.data_key",
+        "asks for a data key under key `arg`",
+        |c, op| Box::pin(data_key(c, op)),
+    ),
+    call("kms.disable", "disables version 1 of key `arg`", |c, op| {
+        Box::pin(switch(c, op, "disable"))
+    }),
+    call("kms.enable", "enables version 1 of key `arg`", |c, op| {
+        Box::pin(switch(c, op, "enable"))
+    }),
+];
+
+const fn call(
+    name: &'static str,
+    does: &'static str,
+    run: fn(Clients, Op) -> BoxFuture<'static, ()>,
+) -> CallKind {
+    CallKind { name, does, run }
+}
+
+/// What the clients of a run know of the keys.
+#[derive(Default)]
+pub struct Known {
+    keys: Mutex<BTreeMap<(String, Kind, u64), Key>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Signs,
+    Wraps,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Key {
+    kid: String,
+    /// Message, version that signed, signatures as they came.
+    signed: Option<(String, String, Value)>,
+    /// Name of the version, blob, plain.
+    wrapped: Option<(String, String, String)>,
+}
+
+impl Known {
+    fn get(&self, on: &str, kind: Kind, slot: u64) -> Option<Key> {
+        let keys = self.keys.lock().unwrap();
+        keys.get(&(on.to_owned(), kind, slot)).cloned()
+    }
+
+    fn change(&self, on: &str, kind: Kind, slot: u64, change: impl FnOnce(&mut Key)) {
+        let mut keys = self.keys.lock().unwrap();
+        change(keys.entry((on.to_owned(), kind, slot)).or_default());
+    }
+}
+
+/// Whether the node signs, for `serves`.
+pub async fn serves(clients: &Clients, on: &str, timeout: Duration) -> (Outcome, Bytes) {
+    let op = Op {
+        at_us: 0,
+        client: 0,
+        on: on.to_owned(),
+        call: "kms.sign".to_owned(),
+        key: clients.fresh_key(),
+        arg: 1_000_000,
+        timeout_ms: timeout.as_millis() as u64,
+    };
+    let client = Client { clients, op: &op };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return (
+            Outcome::Unknown,
+            Bytes::from_static(b"no key could be made"),
+        );
+    };
+    let body = json!({ "kid": key.kid, "message": "c2VydmVz" });
+    client.send("kms.sign", "POST", "/v1/kms/sign", &body).await
+}
+
+struct Client<'a> {
+    clients: &'a Clients,
+    op: &'a Op,
+}
+
+/// An answer that was read.
+struct Answer {
+    body: Value,
+    /// When the request was sent.
+    began_us: u64,
+}
+
+impl Client<'_> {
+    async fn send(
+        &self,
+        name: &'static str,
+        method: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> (Outcome, Bytes) {
+        let asked = Asked {
+            op: name,
+            key: self.op.key,
+            method,
+            path,
+            body: Bytes::from(body.to_string()),
+        };
+        let timeout = Duration::from_millis(self.op.timeout_ms);
+        self.clients.ask(&self.op.on, asked, timeout).await
+    }
+
+    /// `None` unless the answer is a success.
+    async fn ask(
+        &self,
+        name: &'static str,
+        method: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> Option<Answer> {
+        let began_us = timer::elapsed().as_micros() as u64;
+        let (outcome, bytes) = self.send(name, method, path, body).await;
+        match outcome {
+            Outcome::Answered(200 | 201) => Some(Answer {
+                body: serde_json::from_slice(&bytes).ok()?,
+                began_us,
+            }),
+            _ => None,
+        }
+    }
+
+    fn known(&self) -> &Arc<Known> {
+        self.clients.kms()
+    }
+
+    /// The key of the operation's slot, made if nobody made it yet.
+    async fn key(&self, kind: Kind) -> Option<Key> {
+        let slot = self.op.arg;
+        if let Some(key) = self.known().get(&self.op.on, kind, slot) {
+            return Some(key);
+        }
+        let alg = match (kind, slot % 2) {
+            (Kind::Signs, _) => "ed25519",
+            (Kind::Wraps, 0) => "aes-256-gcm",
+            (Kind::Wraps, _) => "chacha20-poly1305",
+        };
+        let tenant = format!("t{}", slot / SLOTS);
+        let body = json!({ "tenant": tenant, "purpose": "sim", "alg": alg });
+        let answer = self
+            .ask("kms.create", "POST", "/v1/kms/keys", &body)
+            .await?;
+        let kid = answer.body["kid"].as_str()?.to_owned();
+        self.known()
+            .change(&self.op.on, kind, slot, |key| match key.kid.is_empty() {
+                true => key.kid = kid,
+                false => {}
+            });
+        self.known().get(&self.op.on, kind, slot)
+    }
+
+    /// Tells where the operation stands: `node kid#vN began_us index|-`.
+    fn tell_receipt(&self, event: &'static str, answer: &Answer) {
+        let receipt = &answer.body["receipt"];
+        let seq = receipt["seq"].as_u64().unwrap_or(u64::MAX);
+        let index = receipt["index"].as_u64();
+        let index = index.map_or_else(|| "-".to_owned(), |index| index.to_string());
+        let key = answer.body["kid"].as_str().unwrap_or("-");
+        let (on, began) = (&self.op.on, answer.began_us);
+        self.clients
+            .tell(event, seq, format_args!("{on} {key} {began} {index}"));
+    }
+
+    fn message(&self) -> String {
+        B64.encode(self.op.key.to_be_bytes())
+    }
+}
+
+async fn sign(clients: Clients, op: Op) {
+    sign_by(&clients, &op, |key| key.kid.clone()).await;
+}
+
+async fn sign_first(clients: Clients, op: Op) {
+    sign_by(&clients, &op, |key| format!("{}#v1", key.kid)).await;
+}
+
+async fn sign_by(clients: &Clients, op: &Op, name: impl FnOnce(&Key) -> String) {
+    let client = Client { clients, op };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let message = client.message();
+    let body = json!({ "kid": name(&key), "message": message });
+    let began = timer::elapsed();
+    let answer = client.ask("kms.sign", "POST", "/v1/kms/sign", &body).await;
+    let Some(answer) = answer else {
+        return;
+    };
+    let took = (timer::elapsed() - began).as_micros() as u64;
+    let tenant = op.arg / SLOTS;
+    clients.tell("client.sign_us", took, format_args!("t{tenant}"));
+    client.tell_receipt("client.signed", &answer);
+    let by = answer.body["kid"].as_str().unwrap_or_default().to_owned();
+    let signatures = answer.body["sigs"].clone();
+    client.known().change(&op.on, Kind::Signs, op.arg, |key| {
+        key.signed = Some((message, by, signatures));
+    });
+}
+
+/// The same id asks for the same thing, however often.
+async fn sign_op(clients: Clients, op: Op) {
+    let slot = Op {
+        arg: 0,
+        ..op.clone()
+    };
+    let client = Client {
+        clients: &clients,
+        op: &slot,
+    };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let id = format!("op-{}", op.arg);
+    let message = B64.encode(op.arg.to_be_bytes());
+    let body = json!({ "kid": key.kid, "message": message, "op_id": id });
+    let answer = client.ask("kms.sign", "POST", "/v1/kms/sign", &body).await;
+    if let Some(answer) = answer {
+        let sigs = blake3::hash(answer.body["sigs"].to_string().as_bytes()).to_hex();
+        let seq = answer.body["receipt"]["seq"].as_u64().unwrap_or(u64::MAX);
+        clients.tell(
+            "client.signed_op",
+            op.arg,
+            format_args!("{} {seq} {}", op.on, &sigs[..16]),
+        );
+        client.tell_receipt("client.signed", &answer);
+    }
+}
+
+async fn batch(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let messages: Vec<Value> = (0..16)
+        .map(|n| json!({ "message": B64.encode([n, op.key as u8]) }))
+        .collect();
+    let body = json!({ "kid": key.kid, "messages": messages });
+    let answer = client.ask("kms.batch", "POST", "/v1/kms/sign", &body).await;
+    if let Some(answer) = answer {
+        client.tell_receipt("client.signed", &answer);
+    }
+}
+
+async fn rotate(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/rotate", key.kid);
+    let answer = client.ask("kms.rotate", "POST", &path, &json!({})).await;
+    if let Some(answer) = answer {
+        let head = answer.body["head"].as_u64().unwrap_or(0);
+        clients.tell(
+            "client.rotated",
+            head,
+            format_args!("{} {}", op.on, key.kid),
+        );
+        client.tell_receipt("client.changed", &answer);
+    }
+}
+
+async fn verify(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let Some((message, by, sigs)) = key.signed else {
+        return;
+    };
+    let body = json!({ "kid": by, "message": message, "sigs": sigs });
+    let answer = client
+        .ask("kms.verify", "POST", "/v1/kms/verify", &body)
+        .await;
+    if let Some(answer) = answer {
+        let valid = answer.body["valid"] == Value::Bool(true);
+        let age = answer.body["cache_age_ms"].as_u64();
+        clients.tell("client.verified", u64::from(valid), format_args!("{by}"));
+        if let Some(age) = age {
+            clients.tell("client.verified_stale", age, format_args!("{}", op.on));
+        }
+    }
+}
+
+async fn wrap(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Wraps).await else {
+        return;
+    };
+    let plain = client.message();
+    let body = json!({ "kid": key.kid, "plaintext": plain });
+    let answer = client.ask("kms.wrap", "POST", "/v1/kms/wrap", &body).await;
+    let Some(answer) = answer else {
+        return;
+    };
+    client.tell_receipt("client.used", &answer);
+    let text = |name: &str| answer.body[name].as_str().unwrap_or_default().to_owned();
+    let kept = (text("kid"), text("wrapped"), plain);
+    client.known().change(&op.on, Kind::Wraps, op.arg, |key| {
+        key.wrapped = Some(kept);
+    });
+}
+
+async fn unwrap(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Wraps).await else {
+        return;
+    };
+    let Some((name, blob, plain)) = key.wrapped else {
+        return;
+    };
+    let body = json!({ "kid": name, "wrapped": blob });
+    let answer = client
+        .ask("kms.unwrap", "POST", "/v1/kms/unwrap", &body)
+        .await;
+    if let Some(answer) = answer {
+        let same = answer.body["plaintext"] == Value::String(plain);
+        clients.tell("client.unwrapped", u64::from(same), format_args!("{name}"));
+    }
+}
+
+async fn data_key(clients: Clients, op: Op) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Wraps).await else {
+        return;
+    };
+    let body = json!({ "kid": key.kid });
+    let answer = client
+        .ask("kms.data_key", "POST", "/v1/kms/data-key", &body)
+        .await;
+    if let Some(answer) = answer {
+        client.tell_receipt("client.used", &answer);
+    }
+}
+
+async fn switch(clients: Clients, op: Op, how: &'static str) {
+    let client = Client {
+        clients: &clients,
+        op: &op,
+    };
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/versions/1/{how}", key.kid);
+    // An enable may take effect from the moment it is sent, a disable only once it is answered.
+    if how == "enable" {
+        clients.tell(
+            "client.enabling",
+            0,
+            format_args!("{} {}#v1", op.on, key.kid),
+        );
+    }
+    let answer = client.ask("kms.switch", "POST", &path, &json!({})).await;
+    if answer.is_some() && how == "disable" {
+        let now = timer::elapsed().as_micros() as u64;
+        clients.tell(
+            "client.disabled",
+            now,
+            format_args!("{} {}#v1", op.on, key.kid),
+        );
+    }
+}

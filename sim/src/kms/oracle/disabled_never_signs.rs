@@ -1,0 +1,56 @@
+//! A version that was disabled signs nothing that was asked for afterwards.
+
+use std::collections::BTreeMap;
+
+use super::Told;
+use crate::{
+    oracle::{Oracle, OracleKind, Verdict},
+    trace::{Event, What},
+};
+
+pub const KIND: OracleKind = OracleKind {
+    name: "kms.disabled_never_signs",
+    law: "once a client was told that a version is disabled, nothing it asks for later is signed by it",
+    make: || Box::new(DisabledNeverSigns::default()),
+};
+
+#[derive(Default)]
+struct DisabledNeverSigns {
+    /// By node and version: since when.
+    disabled: BTreeMap<String, u64>,
+}
+
+impl Oracle for DisabledNeverSigns {
+    fn name(&self) -> &'static str {
+        KIND.name
+    }
+
+    fn event(&mut self, event: &Event) -> Verdict {
+        let What::Probe { event, id, detail } = &event.what else {
+            return Ok(());
+        };
+        match *event {
+            "client.disabled" => {
+                self.disabled.insert(detail.clone(), *id);
+            }
+            "client.enabling" => {
+                self.disabled.remove(detail);
+            }
+            "client.signed" => {
+                let Some(told) = Told::parse(detail) else {
+                    return Ok(());
+                };
+                let name = format!("{} {}", told.node, told.key);
+                let since = self.disabled.get(&name);
+                if let Some(since) = since.filter(|since| told.began_us > **since) {
+                    return Err(format!(
+                        "{name} was disabled at {since} us and signed what was asked for at {} us",
+                        told.began_us
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

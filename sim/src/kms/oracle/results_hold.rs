@@ -1,0 +1,36 @@
+//! What the service gave out is good: signatures verify, blobs open to what was wrapped.
+
+use crate::{
+    oracle::{Oracle, OracleKind, Verdict},
+    trace::{Event, What},
+};
+
+pub const KIND: OracleKind = OracleKind {
+    name: "kms.results_hold",
+    law: "a signature that was answered verifies, and a wrapped blob opens to what went in",
+    make: || Box::new(ResultsHold),
+};
+
+struct ResultsHold;
+
+impl Oracle for ResultsHold {
+    fn name(&self) -> &'static str {
+        KIND.name
+    }
+
+    fn event(&mut self, event: &Event) -> Verdict {
+        match &event.what {
+            What::Probe {
+                event: "client.verified",
+                id: 0,
+                detail,
+            } => Err(format!("a signature by {detail} does not verify")),
+            What::Probe {
+                event: "client.unwrapped",
+                id: 0,
+                detail,
+            } => Err(format!("a blob under {detail} opened to something else")),
+            _ => Ok(()),
+        }
+    }
+}
