@@ -117,6 +117,7 @@ pub const ORACLES: &[OracleKind] = &[
     kms::op_id_once::KIND,
     kms::results_hold::KIND,
     kms::fair::KIND,
+    kms::rot_noticed::KIND,
 ];
 
 pub fn find(name: &str) -> Option<&'static OracleKind> {

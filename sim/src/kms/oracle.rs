@@ -9,6 +9,7 @@ pub mod log_verifies;
 pub mod nonce_once;
 pub mod op_id_once;
 pub mod results_hold;
+pub mod rot_noticed;
 pub mod strict;
 
 use std::collections::{BTreeMap, BTreeSet};
