@@ -19,6 +19,7 @@ struct State {
     slow_until: Option<(Instant, u32)>,
     backend_away_until: Option<Instant>,
     backend_hangs_until: Option<Instant>,
+    backend_slow_until: Option<(Instant, u32)>,
 }
 
 /// How a key backend can fail.
@@ -84,6 +85,22 @@ impl Chaos {
         *slot = (*slot).max(until);
     }
 
+    /// Each use of a key takes `factor` times as long for a while.
+    pub fn slow_backend(&self, factor: u32, for_: Duration) {
+        let until = timer::now() + for_;
+        self.state.lock().unwrap().backend_slow_until = Some((until, factor.max(1)));
+    }
+
+    pub fn backend_slowness(&self) -> u32 {
+        match self.state.lock().unwrap().backend_slow_until {
+            Some((until, factor)) if until > timer::now() => {
+                self.felt.note("backend.slow");
+                factor
+            }
+            _ => 1,
+        }
+    }
+
     /// Until when the backend fails in this way, if it does.
     pub fn outage(&self, how: Outage) -> Option<Instant> {
         let state = self.state.lock().unwrap();
@@ -102,6 +119,7 @@ impl Chaos {
     pub fn heal(&self) {
         let mut state = self.state.lock().unwrap();
         state.backend_away_until = None;
+        state.backend_slow_until = None;
         state.slow_until = None;
         // A stall that is under way ends by itself: whoever waits has a timer for it already.
         if state

@@ -203,6 +203,11 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
                 .fail_backend(Outage::Hangs, Duration::from_millis(for_ms));
             lasting(&world, node, for_ms, &text).await;
         }
+        Fault::BackendSlow { for_ms, factor } => {
+            parts
+                .chaos
+                .slow_backend(factor, Duration::from_millis(for_ms));
+        }
         Fault::ClockJump { by_ms } => parts.clock.jump_wall(by_ms),
         Fault::ClockDrift { ppm } => parts.clock.set_drift(ppm),
         Fault::Panic { task, count } => {

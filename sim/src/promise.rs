@@ -48,7 +48,7 @@ pub const PROMISES: &[Promise] = &[
         holds: "an honest error or a late answer; nothing is acknowledged that is not durable",
     },
     Promise {
-        kinds: &["backend.away", "backend.hangs"],
+        kinds: &["backend.away", "backend.hangs", "backend.slow"],
         holds: "a use of a key fails in time and can be tried again; verifying goes on by what is known, up to its age limit",
     },
     Promise {

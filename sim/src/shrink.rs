@@ -184,6 +184,7 @@ fn halved_fault(fault: &Fault) -> Option<Fault> {
         | Fault::DiskFull { for_ms: ms, .. }
         | Fault::BackendAway { for_ms: ms }
         | Fault::BackendHangs { for_ms: ms }
+        | Fault::BackendSlow { for_ms: ms, .. }
         | Fault::Restore { after_ms: ms, .. }
         | Fault::SlowCpu { for_ms: ms, .. } => ms,
         Fault::Loss { for_ms: ms, .. }

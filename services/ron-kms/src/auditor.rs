@@ -534,7 +534,7 @@ struct Told {
     op_ids: OpIds,
     wall_ms: u64,
     /// Strict: the intent has the id, the outcome has the result.
-    intents: BTreeMap<Seq, crate::audit::record::OpId>,
+    intents: BTreeMap<Seq, (u64, crate::audit::record::OpId)>,
 }
 
 impl Told {
@@ -550,15 +550,18 @@ impl Told {
     fn record(&mut self, framed: &crate::audit::frames::Framed<'_>) {
         let record = &framed.record;
         self.history.record(record.at_ms, &record.event);
-        let (seq, op_id) = match &record.event {
+        let (seq, found) = match &record.event {
             Event::Intent { seq, operation } => {
                 if let Some(op_id) = &operation.op_id {
-                    self.intents.insert(*seq, op_id.clone());
+                    self.intents.insert(*seq, (record.index, op_id.clone()));
                 }
                 return;
             }
             Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
-            Event::Operation { seq, operation, .. } => (*seq, operation.op_id.clone()),
+            Event::Operation { seq, operation, .. } => {
+                let op_id = operation.op_id.clone();
+                (*seq, op_id.map(|op_id| (record.index, op_id)))
+            }
             // Intents of an earlier life never have an outcome.
             Event::RestartGap { .. } | Event::Closed { .. } => {
                 self.intents.clear();
@@ -566,12 +569,12 @@ impl Told {
             }
             _ => return,
         };
-        if let Some(op_id) = op_id
+        if let Some((index, op_id)) = found
             && !framed.attachment.is_empty()
         {
             let done = Done {
                 seq,
-                index: record.index,
+                index,
                 result: framed.attachment.to_vec(),
             };
             self.op_ids

@@ -11,7 +11,7 @@ use ron_kms::{
 
 use crate::chaos::{Chaos, Outage};
 
-/// What a use of a key costs, before a slow CPU multiplies it.
+/// What a use of a key costs, before a slow backend multiplies it.
 const COST: Duration = Duration::from_micros(50);
 
 pub struct SimBackend {
@@ -31,7 +31,7 @@ impl SimBackend {
 
     /// As long as the backend hangs, so does its caller; while it is away, every call fails.
     async fn reach(&self, cost: Duration) -> Result<(), BackendError> {
-        let cost = cost * self.chaos.slowness();
+        let cost = cost * self.chaos.backend_slowness();
         if !cost.is_zero() {
             self.env.sleep(cost).await;
         }

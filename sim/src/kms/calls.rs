@@ -433,8 +433,15 @@ async fn switch(clients: Clients, op: Op, how: &'static str) {
             format_args!("{} {}#v1", op.on, key.kid),
         );
     }
-    let answer = client.ask("kms.switch", "POST", &path, &json!({})).await;
-    if answer.is_some() && how == "disable" {
+    let (outcome, _) = client.send("kms.switch", "POST", &path, &json!({})).await;
+    if how == "enable" && outcome != Outcome::Unknown {
+        clients.tell(
+            "client.enable_ended",
+            0,
+            format_args!("{} {}#v1", op.on, key.kid),
+        );
+    }
+    if outcome == Outcome::Answered(200) && how == "disable" {
         let now = timer::elapsed().as_micros() as u64;
         clients.tell(
             "client.disabled",

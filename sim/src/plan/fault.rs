@@ -98,6 +98,10 @@ pub enum Fault {
     BackendHangs {
         for_ms: u64,
     },
+    BackendSlow {
+        for_ms: u64,
+        factor: u32,
+    },
     ClockJump {
         by_ms: i64,
     },
@@ -143,6 +147,7 @@ impl Fault {
             Fault::Restore { .. } => "disk.restore",
             Fault::BackendAway { .. } => "backend.away",
             Fault::BackendHangs { .. } => "backend.hangs",
+            Fault::BackendSlow { .. } => "backend.slow",
             Fault::ClockJump { .. } => "clock.jump",
             Fault::ClockDrift { .. } => "clock.drift",
             Fault::Panic { .. } => "task.panic",
@@ -175,6 +180,7 @@ impl Fault {
             | Fault::DiskFull { for_ms: ms, .. }
             | Fault::BackendAway { for_ms: ms }
             | Fault::BackendHangs { for_ms: ms }
+            | Fault::BackendSlow { for_ms: ms, .. }
             | Fault::Restore { after_ms: ms, .. }
             | Fault::SlowCpu { for_ms: ms, .. } => *ms,
             Fault::Restart
@@ -247,6 +253,9 @@ impl fmt::Display for Fault {
             }
             Fault::BackendAway { for_ms } => write!(f, "backend.away {for_ms} ms"),
             Fault::BackendHangs { for_ms } => write!(f, "backend.hangs {for_ms} ms"),
+            Fault::BackendSlow { for_ms, factor } => {
+                write!(f, "backend.slow x{factor} for {for_ms} ms")
+            }
             Fault::ClockJump { by_ms } => write!(f, "clock.jump {by_ms:+} ms"),
             Fault::ClockDrift { ppm } => write!(f, "clock.drift {ppm:+} ppm"),
             Fault::Panic { task, count } => write!(f, "task.panic {count}x {task}"),

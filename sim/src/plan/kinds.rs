@@ -189,6 +189,14 @@ pub const FAULT_KINDS: &[FaultKind] = &[
         make: |d| Fault::BackendHangs { for_ms: d.for_ms() },
     },
     FaultKind {
+        name: "backend.slow",
+        keys: &["for_ms", "factor"],
+        make: |d| Fault::BackendSlow {
+            for_ms: d.for_ms(),
+            factor: d.factor(),
+        },
+    },
+    FaultKind {
         name: "clock.jump",
         keys: &["by_ms"],
         make: |d| Fault::ClockJump {

@@ -188,7 +188,8 @@ impl AuditLog {
 
     /// By number of records or by time.
     pub fn checkpoint_due(&self, now_ms: u64) -> bool {
-        let uncovered = self.size() - self.checkpoints.covered;
+        // A log that lost records is shorter than its checkpoint: nothing is due then.
+        let uncovered = self.size().saturating_sub(self.checkpoints.covered);
         let waited = now_ms.saturating_sub(self.checkpoints.last_ms);
         let due = uncovered >= self.limits.checkpoint_records
             || (uncovered > 0 && waited >= self.limits.checkpoint_interval_ms);

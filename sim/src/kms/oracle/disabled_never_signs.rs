@@ -18,6 +18,8 @@ pub const KIND: OracleKind = OracleKind {
 struct DisabledNeverSigns {
     /// By node and version: since when.
     disabled: BTreeMap<String, u64>,
+    /// Enables under way, or whose end nobody knows: they may take effect at any time.
+    enabling: BTreeMap<String, u32>,
 }
 
 impl Oracle for DisabledNeverSigns {
@@ -31,10 +33,16 @@ impl Oracle for DisabledNeverSigns {
         };
         match *event {
             "client.disabled" => {
-                self.disabled.insert(detail.clone(), *id);
+                if self.enabling.get(detail).is_none_or(|n| *n == 0) {
+                    self.disabled.insert(detail.clone(), *id);
+                }
             }
             "client.enabling" => {
                 self.disabled.remove(detail);
+                *self.enabling.entry(detail.clone()).or_default() += 1;
+            }
+            "client.enable_ended" => {
+                *self.enabling.entry(detail.clone()).or_insert(1) -= 1;
             }
             "client.signed" => {
                 let Some(told) = Told::parse(detail) else {
