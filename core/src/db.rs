@@ -231,10 +231,13 @@ impl Open {
     fn on(storage: impl redb::StorageBackend) -> Result<Open, DbError> {
         let ended = Arc::new(AtomicBool::new(false));
         let guarded = Guarded::new(storage, ended.clone());
-        Ok(Open {
+        let mut open = Open {
             database: builder().create_with_backend(guarded)?,
             ended,
-        })
+        };
+        // A flipped bit is found here, by the checksums, and not by a write that trusts it.
+        open.database.check_integrity()?;
+        Ok(open)
     }
 
     fn given_up(&self) -> bool {
@@ -245,6 +248,8 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
+        // It looks at the file, which fails from now on; after a failure closing does nothing.
+        let _ = self.database.check_integrity();
     }
 }
 

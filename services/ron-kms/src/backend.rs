@@ -7,6 +7,8 @@
 
 mod local;
 pub mod memory;
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
 pub mod software;
 
 use std::{any::Any, fmt, sync::OnceLock};
@@ -26,6 +28,8 @@ pub use self::{
     memory::MemoryBackend,
     software::SoftwareBackend,
 };
+#[cfg(feature = "pkcs11")]
+pub use self::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
 
 pub trait Backend: Send + Sync + 'static {
     fn info(&self) -> &Info;
