@@ -107,14 +107,14 @@ async fn get(db: &Db) -> Result<u8, DbError> {
         for name in ["a", "b", "c"] {
             let found = table.get(name)?.map(|value| value.value().to_vec());
             let bytes = found.expect("no part is missing");
-            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "no part is torn");
+            assert!(
+                bytes.iter().all(|byte| *byte == bytes[0]),
+                "no part is torn"
+            );
             assert_eq!(bytes.len(), 100 + 3000 * usize::from(bytes[0] % 3));
             rounds.push(bytes[0]);
         }
-        assert!(
-            rounds.iter().all(|round| *round == rounds[0]),
-            "{rounds:?}"
-        );
+        assert!(rounds.iter().all(|round| *round == rounds[0]), "{rounds:?}");
         Ok(rounds[0])
     })
     .await
@@ -215,7 +215,10 @@ fn each_single_failure_is_reported_and_the_next_call_goes_on() {
             let db = Db::open(&machine.env(), PATH).await.unwrap();
             put(&db, 1).await.unwrap();
             machine.disk().fail_next(fault, 1);
-            assert!(matches!(put(&db, 2).await, Err(DbError::Io(_))), "{fault:?}");
+            assert!(
+                matches!(put(&db, 2).await, Err(DbError::Io(_))),
+                "{fault:?}"
+            );
             let found = get(&db).await.unwrap();
             assert!(found == 1 || found == 2);
             put(&db, 3).await.unwrap();
@@ -253,7 +256,11 @@ fn a_dropped_database_can_be_opened_again_and_an_open_one_cannot() {
         assert_eq!(second, Err(DbError::Locked));
         let before = machine.disk().ops();
         drop(db);
-        assert_eq!(machine.disk().ops(), before, "dropping works without a disk");
+        assert_eq!(
+            machine.disk().ops(),
+            before,
+            "dropping works without a disk"
+        );
         let db = Db::open(&env, PATH).await.unwrap();
         assert_eq!(get(&db).await, Ok(1));
     });
@@ -288,7 +295,8 @@ fn a_full_disk_is_said_so_and_the_database_lives_on() {
         });
         let big: Result<(), DbError> = db
             .write(|txn| {
-                txn.open_table(TABLE)?.insert("big", &vec![1u8; 8 << 20][..])?;
+                txn.open_table(TABLE)?
+                    .insert("big", &vec![1u8; 8 << 20][..])?;
                 Ok(())
             })
             .await;

@@ -23,13 +23,13 @@ use crate::keys::{
     signing::{Input, Signature, SigningError},
 };
 
+#[cfg(feature = "pkcs11")]
+pub use self::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
 pub use self::{
     local::{RsaSource, rsa_fixtures},
     memory::MemoryBackend,
     software::SoftwareBackend,
 };
-#[cfg(feature = "pkcs11")]
-pub use self::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
 
 pub trait Backend: Send + Sync + 'static {
     fn info(&self) -> &Info;

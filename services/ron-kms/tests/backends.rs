@@ -13,8 +13,9 @@ use ron_kms::{
     },
     keys::{
         Algorithm, Secret,
+        public::PublicKey,
         sealing::{DataKey, SealingKey},
-        signing::{SigningError, SigningKey},
+        signing::{Input, SigningError, SigningKey},
         xwing::XWingKey,
     },
     keystore::{Identity, Kek, KeyStore, Unlock},
@@ -52,8 +53,9 @@ fn what_one_memory_backend_sealed_another_does_not_open() {
     world.run(async {
         let env = world.forgetful();
         let id = new_id(&env);
-        let made = MemoryBackend::new(&env).generate(&id, Algorithm::Ed25519);
-        let key = held(&id, Algorithm::Ed25519, &made.await.unwrap());
+        let one = MemoryBackend::new(&env);
+        let made = one.generate(&id, Algorithm::Ed25519).await.unwrap();
+        let key = held(&id, Algorithm::Ed25519, &made);
         let signed = MemoryBackend::new(&env).sign(&key, &[]).await;
         assert_eq!(signed, Err(BackendError::Damaged(id)));
     });
@@ -64,13 +66,44 @@ fn an_injected_source_makes_the_rsa_keys() {
     let world = World::new();
     world.run(async {
         let env = world.forgetful();
-        let refused = Arc::new(|| Err(SigningError::Failed(Algorithm::RsaPss3072)));
+        let refused = Arc::new(|| -> Result<Secret, SigningError> {
+            Err(SigningError::Failed(Algorithm::RsaPss3072))
+        });
         let backend = MemoryBackend::with_rsa(&env, refused);
         let made = backend.generate(&new_id(&env), Algorithm::RsaPss3072).await;
         let failed = SigningError::Failed(Algorithm::RsaPss3072);
         assert_eq!(made.unwrap_err(), failed.into());
         assert!(rsa_fixtures(&[])().is_err());
-        assert!(rsa_fixtures(&[b"no key"])().is_err());
+        static NO_KEYS: [&[u8]; 1] = [b"no key"];
+        assert!(rsa_fixtures(&NO_KEYS)().is_err());
+    });
+}
+
+/// Keys that are public, for tests alone.
+static FIXTURES: [&[u8]; 2] = [
+    include_bytes!("data/rsa-3072-test-fixture-1.pk8"),
+    include_bytes!("data/rsa-3072-test-fixture-2.pk8"),
+];
+
+#[test]
+fn fixtures_are_handed_out_in_turn_and_sign() {
+    let world = World::new();
+    world.run(async {
+        let env = world.forgetful();
+        let backend = MemoryBackend::with_rsa(&env, rsa_fixtures(&FIXTURES));
+        let mut publics = Vec::new();
+        for _ in 0..3 {
+            let id = new_id(&env);
+            let made = backend.generate(&id, Algorithm::RsaPss3072).await.unwrap();
+            let key = held(&id, Algorithm::RsaPss3072, &made);
+            let message = [Message::Whole(b"m".to_vec())];
+            let signed = backend.sign(&key, &message).await.unwrap();
+            let public = PublicKey::from_raw(Algorithm::RsaPss3072, &made.public).unwrap();
+            assert_eq!(public.verify(Input::Message(b"m"), &signed[0]), Ok(()));
+            publics.push(made.public);
+        }
+        assert_ne!(publics[0], publics[1]);
+        assert_eq!(publics[0], publics[2]);
     });
 }
 
@@ -126,7 +159,11 @@ fn no_debug_print_or_error_shows_a_secret() {
             ml_dsa_44_seed: copy(),
             attestation_seed: copy(),
         });
-        print(&Material::new(id.clone(), Algorithm::Ed25519, secret.to_vec()));
+        print(&Material::new(
+            id.clone(),
+            Algorithm::Ed25519,
+            secret.to_vec(),
+        ));
         assert!(texts.len() > 40);
         for text in texts {
             assert!(!shows(&text, &secret[..8]), "{text}");
@@ -147,4 +184,3 @@ fn the_search_for_secrets_finds_them_in_every_form() {
     }
     assert!(!shows("Secret(32 bytes)", &secret));
 }
-

@@ -128,8 +128,9 @@ impl Backend for Pkcs11Backend {
             self.info.supports(algorithm)?;
             let reference = self.fresh(id);
             let sealed = reference.to_bytes();
-            let generate =
-                move |_: &Token, session: &Session| objects::generate(session, algorithm, &reference);
+            let generate = move |_: &Token, session: &Session| {
+                objects::generate(session, algorithm, &reference)
+            };
             let public = self.with_session(generate).await?;
             Ok(Made { sealed, public })
         })

@@ -95,10 +95,14 @@ impl Suite<'_> {
                 assert!(verified.is_err(), "{algorithm}");
             }
         }
-        assert_eq!(self.backend.sign(&key, &[]).await.unwrap(), Vec::<Vec<Signature>>::new());
+        assert_eq!(
+            self.backend.sign(&key, &[]).await.unwrap(),
+            Vec::<Vec<Signature>>::new()
+        );
         self.signs_hashes(algorithm, &key, &public).await;
 
-        let refused = self.backend.wrap(&key, None, &Secret::copy_of(b"s"), b"");
+        let secret = Secret::copy_of(b"s");
+        let refused = self.backend.wrap(&key, None, &secret, b"");
         let not_for = BackendError::from(SealingError::NotForWrapping(algorithm));
         assert_eq!(refused.await, Err(not_for.clone()));
         assert_eq!(self.backend.unwrap(&key, b"blob", b"").await, Err(not_for));
@@ -153,13 +157,19 @@ impl Suite<'_> {
         }
         let does_not_open = Err(BackendError::from(SealingError::DoesNotOpen));
         let (other, _) = self.make(algorithm).await;
-        assert_eq!(backend.unwrap(&other, &blob, b"context").await, does_not_open);
+        assert_eq!(
+            backend.unwrap(&other, &blob, b"context").await,
+            does_not_open
+        );
         for context in [&b""[..], b"contex", b"context "] {
             assert_eq!(backend.unwrap(&key, &blob, context).await, does_not_open);
         }
         let mut flipped = blob.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert_eq!(backend.unwrap(&key, &flipped, b"context").await, does_not_open);
+        assert_eq!(
+            backend.unwrap(&key, &flipped, b"context").await,
+            does_not_open
+        );
         for cut in [0, 1, 2, 13, 29] {
             let cut = backend.unwrap(&key, &blob[..cut], b"context").await;
             let truncated = |error: &BackendError| {

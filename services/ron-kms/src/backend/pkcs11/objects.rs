@@ -20,7 +20,9 @@ use super::{Reference, token::Failure};
 use crate::{
     backend::Message,
     keys::{
-        Algorithm, Secret, Use, algorithm::Prehash, public::der_value,
+        Algorithm, Secret, Use,
+        algorithm::Prehash,
+        public::der_value,
         signing::{Checked, SigningError},
     },
 };
@@ -28,7 +30,10 @@ use crate::{
 /// What a token must offer for an algorithm; `None` for those that no token is asked for.
 pub(super) fn mechanisms(algorithm: Algorithm) -> Option<[MechanismType; 2]> {
     Some(match algorithm {
-        Algorithm::Ed25519 => [MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, MechanismType::EDDSA],
+        Algorithm::Ed25519 => [
+            MechanismType::ECC_EDWARDS_KEY_PAIR_GEN,
+            MechanismType::EDDSA,
+        ],
         Algorithm::EcdsaP256 | Algorithm::EcdsaP384 => {
             [MechanismType::ECC_KEY_PAIR_GEN, MechanismType::ECDSA]
         }

@@ -158,9 +158,9 @@ impl Token {
                 Ok(*object)
             }
             // Who is logged out sees no private object at all.
-            None if is_well(session) => {
-                Err(Failure::Refused(BackendError::Damaged(reference.id.clone())))
-            }
+            None if is_well(session) => Err(Failure::Refused(BackendError::Damaged(
+                reference.id.clone(),
+            ))),
             None => Err(Failure::Token(Error::Pkcs11(
                 RvError::UserNotLoggedIn,
                 cryptoki::context::Function::FindObjects,
