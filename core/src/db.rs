@@ -89,7 +89,7 @@ impl Db {
         E: From<DbError> + Send + 'static,
     {
         self.run(move |open| {
-            let txn = open.database.begin_read().map_err(DbError::from)?;
+            let txn = open.database()?.begin_read().map_err(DbError::from)?;
             job(&txn)
         })
         .await
@@ -106,9 +106,9 @@ impl Db {
     {
         self.run(move |open| {
             let unfinished = GiveUp(open);
-            let mut txn = open.database.begin_write().map_err(DbError::from)?;
-            // Commits in two phases, and opening after a crash costs nothing: there is no other closing.
-            txn.set_quick_repair(true);
+            let mut txn = open.database()?.begin_write().map_err(DbError::from)?;
+            // What was committed so and does not verify is damage, never a reason to fall back.
+            txn.set_two_phase_commit(true);
             match job(&txn) {
                 Ok(done) => {
                     txn.commit().map_err(DbError::from)?;
@@ -221,10 +221,13 @@ impl Shared {
 }
 
 /// One opening of the file. Its end comes without a last write, as a crash would: what was committed is
-/// whole anyway, and a late write could hit a file that somebody else has opened since.
+/// whole anyway, and a late write could hit a file that somebody else has opened since. Opening it again
+/// therefore reads all of it and verifies the checksums.
 struct Open {
-    database: Database,
+    /// There until it is dropped.
+    database: Option<Database>,
     ended: Arc<AtomicBool>,
+    panicked: AtomicBool,
 }
 
 impl Open {
@@ -232,9 +235,14 @@ impl Open {
         let ended = Arc::new(AtomicBool::new(false));
         let guarded = Guarded::new(storage, ended.clone());
         Ok(Open {
-            database: builder().create_with_backend(guarded)?,
+            database: Some(builder().create_with_backend(guarded)?),
             ended,
+            panicked: AtomicBool::new(false),
         })
+    }
+
+    fn database(&self) -> Result<&Database, DbError> {
+        self.database.as_ref().ok_or_else(lost)
     }
 
     fn given_up(&self) -> bool {
@@ -245,6 +253,16 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
+        let Some(mut database) = self.database.take() else {
+            return;
+        };
+        if self.panicked.load(Ordering::Acquire) || std::thread::panicking() {
+            // It may panic again when it closes: better a little memory than the process.
+            std::mem::forget(database);
+            return;
+        }
+        // It looks at the file, which fails from now on; after a failure closing does nothing.
+        let _ = database.check_integrity();
     }
 }
 
@@ -260,6 +278,9 @@ impl GiveUp<'_> {
 impl Drop for GiveUp<'_> {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
+        if std::thread::panicking() {
+            self.0.panicked.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -294,7 +315,11 @@ fn lost() -> DbError {
 
 fn of_redb(error: redb::Error) -> DbError {
     match error {
-        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+        // Not a database at all, or shorter than it says.
+        redb::Error::Io(error)
+            if [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof]
+                .contains(&error.kind()) =>
+        {
             DbError::Damaged(error.to_string())
         }
         redb::Error::Io(error) => io_error(error),

@@ -61,7 +61,7 @@ fn the_template_is_an_empty_database_and_always_the_same() {
     drop(builder().create_with_backend(again.clone()).unwrap());
     assert!(again.contents() == Db::template().unwrap());
     let opened = Open::on(Memory::holding(Db::template().unwrap())).unwrap();
-    let txn = opened.database.begin_read().unwrap();
+    let txn = opened.database().unwrap().begin_read().unwrap();
     assert_eq!(txn.list_tables().unwrap().count(), 0);
 }
 
@@ -69,8 +69,8 @@ fn the_template_is_an_empty_database_and_always_the_same() {
 fn an_ended_opening_changes_no_byte_any_more() {
     let memory = Memory::holding(Db::template().unwrap());
     let opened = Open::on(memory.clone()).unwrap();
-    let mut txn = opened.database.begin_write().unwrap();
-    txn.set_quick_repair(true);
+    let mut txn = opened.database().unwrap().begin_write().unwrap();
+    txn.set_two_phase_commit(true);
     txn.open_table(TABLE).unwrap().insert("a", 1).unwrap();
     let before = memory.contents();
     opened.ended.store(true, Ordering::Release);

@@ -7,6 +7,8 @@
 
 mod local;
 pub mod memory;
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
 pub mod software;
 
 use std::{any::Any, fmt, sync::OnceLock};
@@ -21,6 +23,8 @@ use crate::keys::{
     signing::{Input, Signature, SigningError},
 };
 
+#[cfg(feature = "pkcs11")]
+pub use self::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
 pub use self::{
     local::{RsaSource, rsa_fixtures},
     memory::MemoryBackend,

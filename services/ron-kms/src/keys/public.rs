@@ -204,7 +204,7 @@ fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The contents of the first value, which must have this tag, and what follows it.
-fn der_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+pub(crate) fn der_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (head, rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match head[1] {
         short @ 0..=0x7F => (usize::from(short), rest),

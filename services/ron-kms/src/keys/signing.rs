@@ -172,13 +172,13 @@ impl fmt::Debug for SigningKey {
 }
 
 /// Input that the algorithm takes.
-pub(super) enum Checked<'a> {
+pub(crate) enum Checked<'a> {
     Message(&'a [u8]),
     Digest(Digest),
 }
 
 impl<'a> Checked<'a> {
-    pub(super) fn new(algorithm: Algorithm, input: Input<'a>) -> Result<Checked<'a>, SigningError> {
+    pub(crate) fn new(algorithm: Algorithm, input: Input<'a>) -> Result<Checked<'a>, SigningError> {
         let (hash, bytes) = match input {
             Input::Message(message) => return Ok(Checked::Message(message)),
             Input::Prehashed { hash, digest } => (hash, digest),
