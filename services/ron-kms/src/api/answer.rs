@@ -57,6 +57,13 @@ impl Answer {
         self
     }
 
+    /// A value that is JSON already.
+    pub fn json(&mut self, name: &str, value: &str) -> &mut Answer {
+        self.name(name);
+        self.0.push_str(value);
+        self
+    }
+
     pub fn binary(&mut self, name: &str, bytes: &[u8]) -> &mut Answer {
         self.name(name);
         self.0.push('"');

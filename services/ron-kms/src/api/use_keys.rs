@@ -37,7 +37,7 @@ pub async fn sign(mut call: Call) -> Result<Response, Problem> {
         (true, all) => answer.results(all),
     };
     if let Some(evidence) = &attestation {
-        answer.text("att", evidence);
+        answer.json("att", evidence);
     }
     answer.receipt(receipt);
     Ok(answer.done())

@@ -1,77 +1,150 @@
-//! A bench for the API: the router alone, a caller of one's choice, and the answer as JSON.
+//! A bench for the API: the router alone before an engine at rest, or a whole service on loopback; a caller
+//! of one's choice, and the answer as JSON.
 #![allow(dead_code, reason = "each test file uses its part of it")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it starts the runtime that the service runs on"
+)]
 
-#[path = "../../../../core/tests/world/mod.rs"]
-pub mod world;
-
+pub mod nothing;
+pub mod running;
 pub mod schema;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Router, body::Body, http::Request};
 use http::{HeaderMap, Method, StatusCode};
+use nothing::NoBackend;
 use ron_core::{
-    auth::{Identity, Via},
+    Env,
+    auth::{Identity, KeySet, Via},
+    bus::Bus,
     problem::{read_body, with_fallbacks},
     telemetry::Telemetry,
 };
-use ron_kms::{api, engine::Kms};
+use ron_io::{Data, TokioOptions, TokioRuntime};
+use ron_kms::{
+    api,
+    backend::Backend,
+    config::Config,
+    keystore::KeyStore,
+    service::{Options, Service},
+};
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
-use world::World;
 
 pub const KID: &str = "q83vASNFZ4mrze8BI0VniQ";
 
+/// The routes before an engine that has no keys, no tasks and no backend: what would take a place in its
+/// queue is refused before.
 pub struct Bench {
-    pub world: World,
+    runtime: Runtime,
     pub telemetry: Telemetry,
     pub app: Router,
 }
 
+#[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
+    pub bytes: Vec<u8>,
     pub json: Value,
 }
 
 impl Bench {
-    /// The routes before an engine that does nothing yet.
     pub fn new() -> Bench {
-        let (world, telemetry) = (World::new(), Telemetry::new("ron-kms", ""));
-        let api = api::router(Kms(Arc::new(())), &world.env(), &telemetry);
-        let app = with_fallbacks(api);
+        let runtime = runtime();
+        let env = forgetful(&runtime);
+        let options = options(&env, Config::default(), Arc::new(NoBackend::new()), None);
+        let service = runtime.block_on(Service::open(options)).unwrap();
+        let telemetry = Telemetry::new("ron-kms", "");
+        let api = api::router(service.kms(), &env, &telemetry);
         Bench {
-            world,
+            runtime,
             telemetry,
-            app,
+            app: with_fallbacks(api),
         }
     }
 
     pub fn send(&self, request: Request<Body>) -> Answer {
-        self.world.run(async {
+        self.runtime.block_on(async {
             let response = self.app.clone().oneshot(request).await.unwrap();
-            let (parts, body) = response.into_parts();
-            let bytes = read_body(body).await.unwrap();
-            Answer {
-                status: parts.status,
-                headers: parts.headers,
-                json: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
-            }
+            Answer::of(response).await
         })
     }
 
-    /// A line of `/metrics`, by its beginning.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.telemetry.render();
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.map_or(0.0, |value| value.trim().parse().unwrap())
+        metric(&self.telemetry.render(), name)
     }
 }
 
 impl Answer {
+    pub async fn of(response: http::Response<Body>) -> Answer {
+        let (parts, body) = response.into_parts();
+        let bytes = read_body(body).await.unwrap();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            json: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+            bytes: bytes.to_vec(),
+        }
+    }
+
     pub fn code(&self) -> &str {
         self.json["code"].as_str().unwrap_or("")
     }
+
+    pub fn kind(&self) -> &str {
+        self.headers["content-type"].to_str().unwrap()
+    }
+}
+
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// A process that keeps its files in memory.
+pub fn forgetful(runtime: &Runtime) -> Env {
+    let data = Data::Memory {
+        limit_bytes: 64 << 20,
+    };
+    let options = TokioOptions {
+        data,
+        extra_ca_pem: None,
+    };
+    Env::new(TokioRuntime::new(runtime.handle().clone(), &options).unwrap())
+}
+
+pub fn options(
+    env: &Env,
+    config: Config,
+    backend: Arc<dyn Backend>,
+    token_keys: Option<KeySet>,
+) -> Options {
+    let config = Arc::new(config);
+    let same = config.clone();
+    Options {
+        env: env.clone(),
+        bus: Bus::new(),
+        config,
+        config_source: Arc::new(move || same.clone()),
+        store: KeyStore::memory(env).unwrap(),
+        backend,
+        tls: None,
+        reload: None,
+        token_keys,
+    }
+}
+
+/// A line of `/metrics`, by its beginning; 0 if it is not there.
+pub fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
 pub fn caller(tenant: Option<&str>, scopes: &[&str]) -> Identity {
