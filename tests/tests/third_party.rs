@@ -166,9 +166,11 @@ fn an_older_checkpoint_that_is_no_prefix_is_caught_by_every_checker() {
         let note = head.sign(&published.keys.signing(), 1).unwrap();
         note.encode().into_bytes()
     };
-    let (forked, longer) = (head(300, [7; 32]), head(9000, [7; 32]));
+    let other = [7; 32];
+    let forks = [300, published.size, 9000].map(|size| head(size, other));
     let now = fs::read(published.dir().join("checkpoint")).unwrap();
-    for (older, accepted) in [(forked, false), (longer, false), (now, true)] {
+    let olders = forks.map(|note| (note, false));
+    for (older, accepted) in olders.into_iter().chain([(now, true)]) {
         published.older = older;
         for (checker, verdict) in published.check() {
             assert_eq!(verdict.is_ok(), accepted, "{checker}: {verdict:?}");
@@ -176,6 +178,22 @@ fn an_older_checkpoint_that_is_no_prefix_is_caught_by_every_checker() {
     }
     published.older = b"no checkpoint".to_vec();
     assert!(published.check().iter().all(|(_, v)| v.is_err()));
+}
+
+#[test]
+fn a_checkpoint_with_another_root_is_refused_by_every_checker_though_it_is_signed() {
+    let published = Published::new("root", &[300]);
+    let origin = ORIGIN.to_owned();
+    let (size, root) = (published.size, [7; 32]);
+    let head = Checkpoint { origin, size, root };
+    let note = head.sign(&published.keys.signing(), 1).unwrap().encode();
+    fs::write(published.dir().join("checkpoint"), &note).unwrap();
+    // Nothing older, which would differ as well.
+    let verdicts = check_directory(&published.dir(), &published.keys.text(), None);
+    assert!(verdicts.iter().all(|(_, v)| v.is_err()), "{verdicts:?}");
+    let trust = published.keys.trust();
+    let ours = verify_directory(&published.disk, "audit", Some(&trust), &mut |_| ());
+    assert!(ours.is_err());
 }
 
 #[test]

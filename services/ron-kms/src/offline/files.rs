@@ -71,7 +71,6 @@ impl Pieces {
             let read = self.file.read_at(self.at, &mut piece[filled..]);
             let read = read.map_err(|error| OfflineError::new(&self.name, fault_of(error)))?;
             if read == 0 {
-                self.len = self.at;
                 break;
             }
             filled += read;

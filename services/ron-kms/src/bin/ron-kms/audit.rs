@@ -67,8 +67,8 @@ struct ReceiptArgs {
     /// The entry, if the receipt does not carry it, or to check this one instead
     #[arg(long, value_name = "FILE")]
     entry: Option<PathBuf>,
-    /// A verifier key, or a file with one a line; each must have signed
-    #[arg(long = "key", value_name = "VKEY|FILE", required = true)]
+    /// A verifier key, or a file with one a line; at least one is needed, and each must have signed
+    #[arg(long = "key", value_name = "VKEY|FILE")]
     keys: Vec<String>,
 }
 
