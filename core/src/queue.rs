@@ -128,6 +128,7 @@ impl<T, P> Queue<T, P> {
         drop(unused);
         while let Some((waker, more)) = due {
             waker.wake();
+            let more = more && !crate::mutant!("queue.lost_wakeup");
             due = if more { self.lock().due() } else { None };
         }
     }

@@ -1,7 +1,7 @@
-//! No task is restarted more often than its budget allows in a minute.
+//! No task is restarted more often than its budget allows in a minute, and one that fails more often is said to.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "tasks.restart_budget",
-    law: "a task is relaunched at most 10 times a minute, then at the slowest pace only",
+    law: "a task is relaunched at most 10 times a minute, then escalated and at the slowest pace only",
     make: || Box::new(RestartBudget::default()),
 };
 
@@ -23,6 +23,8 @@ const SLOWEST: Duration = Duration::from_millis(1_200);
 struct RestartBudget {
     /// By node and task: when it was relaunched.
     relaunched: BTreeMap<(Option<u32>, u64), VecDeque<Duration>>,
+    /// Tasks that are said to fail too often.
+    escalated: BTreeSet<(Option<u32>, u64)>,
 }
 
 impl Oracle for RestartBudget {
@@ -33,6 +35,16 @@ impl Oracle for RestartBudget {
     fn event(&mut self, event: &Event) -> Verdict {
         if matches!(event.what, What::Started { .. }) {
             self.relaunched.retain(|(node, _), _| *node != event.node);
+            self.escalated.retain(|(node, _)| *node != event.node);
+            return Ok(());
+        }
+        if let What::Probe {
+            event: "task.escalated",
+            id,
+            ..
+        } = &event.what
+        {
+            self.escalated.insert((event.node, *id));
             return Ok(());
         }
         let What::Probe {
@@ -50,6 +62,13 @@ impl Oracle for RestartBudget {
         let too_soon = times.back().is_some_and(|t| event.at < *t + SLOWEST);
         let over = times.len() >= BUDGET && too_soon;
         times.push_back(event.at);
+        // One more than the budget, for a restart that waited out its backoff across the edge of the window.
+        if times.len() > BUDGET + 1 && !self.escalated.contains(&(event.node, *id)) {
+            return Err(format!(
+                "{detail} was relaunched {} times in a minute and never escalated",
+                times.len()
+            ));
+        }
         if over {
             return Err(format!(
                 "{detail} was relaunched {} times in a minute",
