@@ -80,6 +80,9 @@ impl<T, P> Queue<T, P> {
     pub fn close(&self) -> bool {
         let mut line = self.lock();
         let first = line.ring.close();
+        if crate::mutant!("queue.lost_wakeup") {
+            return first;
+        }
         self.settle(line, None);
         first
     }
@@ -128,7 +131,6 @@ impl<T, P> Queue<T, P> {
         drop(unused);
         while let Some((waker, more)) = due {
             waker.wake();
-            let more = more && !crate::mutant!("queue.lost_wakeup");
             due = if more { self.lock().due() } else { None };
         }
     }

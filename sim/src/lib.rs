@@ -10,6 +10,13 @@ compile_error!(
     "sim simulates only with `--cfg madsim`, which .cargo/config.toml sets; RUSTFLAGS in the environment replaces it: unset RUSTFLAGS"
 );
 
+/// The points of the exemplar service; each service crate has a table like this one.
+pub const POINTS: ron_core::points::Points = ron_core::points::Points {
+    marks: &["pool.tail_cut", "pool.tail_suspect"],
+    buggify: &["pool.slow_job"],
+    mutants: &["pool.torn_tail_kept"],
+};
+
 pub mod bug;
 pub mod calls;
 pub mod catalogue;

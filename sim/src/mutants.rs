@@ -100,10 +100,17 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
 
 /// Hunts one bug; `None` hunts for false alarms in the tree as it is.
 pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, jobs: usize) -> Hunted {
-    let hunts = (0..HUNTS).map(|n| hunt_from(scenarios, mutant, 1 + n * 10_000, jobs));
+    let mut hunts: Vec<Option<Catch>> = Vec::new();
+    for n in 0..HUNTS {
+        hunts.push(hunt_from(scenarios, mutant, 1 + n * 10_000, jobs));
+        // A bug that got away once is missed; more hunts would only take time.
+        if mutant.is_some() && hunts.last().is_some_and(Option::is_none) {
+            break;
+        }
+    }
     Hunted {
         name: mutant.unwrap_or("(no bug)").to_owned(),
-        hunts: hunts.collect(),
+        hunts,
     }
 }
 

@@ -25,6 +25,7 @@ use ron_core::{
     bus::Bus,
     config::ConfigErrors,
     lifecycle::Restart,
+    points::Points,
     queue::{Queue, RejectNew},
     readiness::Readiness,
     seam::BoxFuture,
@@ -57,6 +58,10 @@ impl SimService for PoolService {
 
     fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
         read_config::<PoolConfig>(config).map(|_| ())
+    }
+
+    fn points(&self) -> Points {
+        crate::POINTS
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {

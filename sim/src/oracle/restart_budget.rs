@@ -1,4 +1,5 @@
-//! No task is restarted more often than its budget allows in a minute, and one that fails more often is said to.
+//! No task is restarted more often than its budget allows in a minute, one that fails more often is said to, and
+//! none waits longer for its restart than the longest backoff.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,10 +20,15 @@ const BUDGET: usize = 10;
 /// Past its budget a task is retried at the cap of its backoff (5 s, jittered down to 1.25 s).
 const SLOWEST: Duration = Duration::from_millis(1_200);
 
+/// The cap of the backoff, and what a late timer may add.
+const COMES_BACK_WITHIN: Duration = Duration::from_millis(5_000 + 250);
+
 #[derive(Default)]
 struct RestartBudget {
     /// By node and task: when it was relaunched.
     relaunched: BTreeMap<(Option<u32>, u64), VecDeque<Duration>>,
+    /// When a task failed, over the last minute.
+    failed: BTreeMap<(Option<u32>, u64), VecDeque<Duration>>,
     /// Tasks that are said to fail too often.
     escalated: BTreeSet<(Option<u32>, u64)>,
 }
@@ -36,6 +42,20 @@ impl Oracle for RestartBudget {
         if matches!(event.what, What::Started { .. }) {
             self.relaunched.retain(|(node, _), _| *node != event.node);
             self.escalated.retain(|(node, _)| *node != event.node);
+            self.failed.retain(|(node, _), _| *node != event.node);
+            return Ok(());
+        }
+        if let What::Probe {
+            event: "task.failed",
+            id,
+            ..
+        } = &event.what
+        {
+            let times = self.failed.entry((event.node, *id)).or_default();
+            times.push_back(event.at);
+            while times.front().is_some_and(|t| *t + WINDOW <= event.at) {
+                times.pop_front();
+            }
             return Ok(());
         }
         if let What::Probe {
@@ -55,6 +75,19 @@ impl Oracle for RestartBudget {
         else {
             return Ok(());
         };
+        let task = (event.node, *id);
+        if let Some(failed) = self.failed.get(&task) {
+            let waited = event.at - failed.back().copied().unwrap_or(event.at);
+            if waited > COMES_BACK_WITHIN {
+                return Err(format!("{detail} waited {waited:?} for its restart"));
+            }
+            if failed.len() > BUDGET && !self.escalated.contains(&task) {
+                let times = failed.len();
+                return Err(format!(
+                    "{detail} failed {times} times in a minute and was not escalated"
+                ));
+            }
+        }
         let times = self.relaunched.entry((event.node, *id)).or_default();
         while times.front().is_some_and(|t| *t + WINDOW < event.at) {
             times.pop_front();
@@ -62,13 +95,6 @@ impl Oracle for RestartBudget {
         let too_soon = times.back().is_some_and(|t| event.at < *t + SLOWEST);
         let over = times.len() >= BUDGET && too_soon;
         times.push_back(event.at);
-        // One more than the budget, for a restart that waited out its backoff across the edge of the window.
-        if times.len() > BUDGET + 1 && !self.escalated.contains(&(event.node, *id)) {
-            return Err(format!(
-                "{detail} was relaunched {} times in a minute and never escalated",
-                times.len()
-            ));
-        }
         if over {
             return Err(format!(
                 "{detail} was relaunched {} times in a minute",

@@ -75,6 +75,21 @@ pub async fn run(app: Arc<App>) {
             std::mem::forget(job);
             continue;
         }
+        if app.planted("spin") && job.key % 7 == 5 {
+            std::future::poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                std::task::Poll::<()>::Pending
+            })
+            .await;
+        }
+        if app.planted("block") && job.key % 7 == 5 {
+            loop {
+                std::thread::park();
+            }
+        }
+        if ron_core::buggify!("pool.slow_job") {
+            app.env.sleep(Duration::from_millis(3)).await;
+        }
         if app.config.job_ms > 0 {
             app.env
                 .sleep(Duration::from_millis(app.config.job_ms))
