@@ -236,7 +236,8 @@ impl Admission {
             .and_then(|v| v.to_str().ok());
         let length: Option<u64> = length.and_then(|v| v.parse().ok());
         let cap = self.limits.body_cap;
-        if length.is_some_and(|length| length > cap) {
+        let allowed = cap + u64::from(crate::mutant!("admission.body_cap_off_by_one"));
+        if length.is_some_and(|length| length > allowed) {
             crate::sometimes!("admission.too_large");
             return Err(fault(BodyFault::TooLarge { cap }));
         }
@@ -281,10 +282,12 @@ async fn pass(a: &Admission, mut request: Request, next: Next) -> Result<Respons
     a.identify(&mut request)?;
     let mut request = a.guard_body(request)?;
     request.extensions_mut().insert(deadline);
-    let response = a
-        .env
-        .timeout_at(deadline.instant(), next.run(request))
-        .await;
+    let until = if crate::mutant!("admission.deadline_ignored") {
+        Deadline::after(a.env.now(), Duration::MAX)
+    } else {
+        deadline
+    };
+    let response = a.env.timeout_at(until.instant(), next.run(request)).await;
     let response = response.map_err(|_| a.deadline_exceeded())?;
     // A response is in flight until its body has been sent, or given up.
     Ok(response.map(|body| Body::new(in_flight::HeldBody::new(body, permit))))

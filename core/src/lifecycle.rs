@@ -217,7 +217,9 @@ impl Lifecycle {
         let mut out = Vec::new();
         match timer {
             Timer::Restart(id) => {
-                if self.state_of(id) == Some(TaskState::Waiting) {
+                if self.state_of(id) == Some(TaskState::Waiting)
+                    && !crate::mutant!("lifecycle.restart_forgotten")
+                {
                     self.start(id, now, &mut out);
                 }
             }
@@ -229,7 +231,9 @@ impl Lifecycle {
                 }
             }
             Timer::Phase(phase) => {
-                if self.stage == (Stage::Draining { phase }) {
+                if self.stage == (Stage::Draining { phase })
+                    && !crate::mutant!("lifecycle.deadline_ignored")
+                {
                     crate::sometimes!("lifecycle.abort_at_deadline");
                     for id in self.living_of(phase) {
                         self.abort(id, &mut out);
@@ -261,7 +265,7 @@ impl Lifecycle {
             task: id,
             incarnation,
         });
-        if task.gate == GateState::Restarting {
+        if task.gate == GateState::Restarting && !crate::mutant!("lifecycle.gate_stuck") {
             set_gate(id, task, GateState::Open, out);
         }
     }
@@ -285,7 +289,8 @@ impl Lifecycle {
         while task.recent.front().is_some_and(expired) {
             task.recent.pop_front();
         }
-        let over_budget = task.recent.len() >= max_restarts as usize;
+        let over_budget = task.recent.len() >= max_restarts as usize
+            && !crate::mutant!("lifecycle.budget_ignored");
         if over_budget && task.rules.escalate == Escalate::Exit {
             self.exit = Exit::Escalated(id);
             out.push(Action::Escalated(id));
@@ -331,8 +336,10 @@ impl Lifecycle {
         if (self.tasks.values()).any(|task| task.state == TaskState::Waiting) {
             crate::sometimes!("lifecycle.restart_given_up_in_drain");
         }
-        self.tasks
-            .retain(|_, task| task.state != TaskState::Waiting);
+        if !crate::mutant!("lifecycle.restart_in_drain") {
+            self.tasks
+                .retain(|_, task| task.state != TaskState::Waiting);
+        }
         self.enter(0, now, out);
     }
 
@@ -379,7 +386,7 @@ impl Lifecycle {
         let counts = self.counts.entry(task.rules.kind).or_default();
         counts.aborted += 1;
         if let Stage::Draining { phase } = self.stage {
-            self.records[phase].aborted += 1;
+            self.records[phase].aborted += u64::from(!crate::mutant!("lifecycle.abort_uncounted"));
         }
         out.push(Action::Abort(id));
     }

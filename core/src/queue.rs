@@ -80,6 +80,9 @@ impl<T, P> Queue<T, P> {
     pub fn close(&self) -> bool {
         let mut line = self.lock();
         let first = line.ring.close();
+        if crate::mutant!("queue.lost_wakeup") {
+            return first;
+        }
         self.settle(line, None);
         first
     }

@@ -198,6 +198,12 @@ impl Server {
     ) -> ServeReport {
         let (env, options) = (&self.0.env, &self.0.options);
         let mut report = ServeReport::default();
+        let unheard = Shutdown::new();
+        let stop = if crate::mutant!("serve.stop_unheard") {
+            &unheard
+        } else {
+            stop
+        };
         let mut stopped = pin!(stop.wait());
         loop {
             let accepted = tokio::select! {

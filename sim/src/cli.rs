@@ -1,5 +1,7 @@
 //! The `sim` command: list, run, sweep. Wrong words get one line and exit code 2; a violation exits 1.
 
+mod cli_gates;
+
 use std::{path::Path, process::ExitCode};
 
 use crate::{
@@ -20,6 +22,8 @@ sim: seeded simulations of the RON services
                                              many seeds over the named scenarios (default: all)
   sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
   sim replay FILE                            a bug file
+  sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
+  sim mutants [BUG…]                         plants each bug and hunts it (needs: cargo mutants-gate)
   sim words                                  every service, workload, fault, oracle and condition
 
 A test replays one seed: SIM_SEED=N cargo test -p sim NAME";
@@ -67,13 +71,15 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
             &Args::parse(rest, &["--seed", "--plant", "--mutant"])?,
         ),
         "replay" => replay_bug(&root, &Args::parse(rest, &["--plant", "--mutant"])?),
+        "coverage" => cli_gates::coverage(&root, &Args::parse(rest, &["--seeds", "--jobs"])?),
+        "mutants" => cli_gates::mutants(&root, &Args::parse(rest, &["--jobs"])?),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
-            "no command {other:?}; there are: list, run, sweep, shrink, replay, words, help"
+            "no command {other:?}; there are: list, run, sweep, shrink, replay, coverage, mutants, words, help"
         ))),
     }
 }
@@ -264,25 +270,13 @@ fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
 }
 
 fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
-    let names = if args.names.is_empty() {
-        scenario::names(root)?
-    } else {
-        args.names.clone()
-    };
-    let scenarios = names
-        .iter()
-        .map(|name| Scenario::load(root, name))
-        .collect::<Result<Vec<_>, _>>()?;
-    if scenarios.is_empty() {
-        return Err(Wrong(format!("no scenarios in {}", root.display())));
-    }
-    let cores = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
+    let scenarios = load_all(root, &args.names)?;
     let sweep = Sweep {
         seeds: args
             .number("--seeds")?
             .unwrap_or(100 * scenarios.len() as u64),
         first_seed: args.number("--first")?.unwrap_or(1),
-        jobs: args.number("--jobs")?.unwrap_or(cores).clamp(1, 256) as usize,
+        jobs: args.jobs()?,
         progress: true,
         plant: args.value("--plant").map(str::to_owned),
         mutant: args.value("--mutant").map(str::to_owned),
@@ -318,6 +312,22 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The named scenarios, or all.
+fn load_all(root: &Path, names: &[String]) -> Result<Vec<Scenario>, Wrong> {
+    let names = match names {
+        [] => scenario::names(root)?,
+        names => names.to_vec(),
+    };
+    let scenarios = names
+        .iter()
+        .map(|name| Scenario::load(root, name))
+        .collect::<Result<Vec<_>, _>>()?;
+    if scenarios.is_empty() {
+        return Err(Wrong(format!("no scenarios in {}", root.display())));
+    }
+    Ok(scenarios)
 }
 
 /// The commit of the checkout that this was built from: a seed means nothing without it.
@@ -419,6 +429,12 @@ impl Args {
             ))
         })?;
         Ok(Some(number))
+    }
+
+    fn jobs(&self) -> Result<usize, Wrong> {
+        let cores = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
+        let jobs = self.number("--jobs")?.unwrap_or(cores);
+        Ok(jobs.clamp(1, 256) as usize)
     }
 
     fn no_names(&self, command: &str) -> Result<(), Wrong> {

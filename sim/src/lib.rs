@@ -10,18 +10,27 @@ compile_error!(
     "sim simulates only with `--cfg madsim`, which .cargo/config.toml sets; RUSTFLAGS in the environment replaces it: unset RUSTFLAGS"
 );
 
+/// The points of the exemplar service; each service crate has a table like this one.
+pub const POINTS: ron_core::points::Points = ron_core::points::Points {
+    marks: &["pool.tail_cut", "pool.tail_suspect"],
+    buggify: &["pool.slow_job"],
+    mutants: &["pool.torn_tail_kept"],
+};
+
 pub mod bug;
 pub mod calls;
 pub mod catalogue;
 pub mod chaos;
 pub mod cli;
 pub mod clock;
+pub mod coverage;
 pub mod disk;
 pub mod faults;
 pub mod felt;
 pub mod flaky;
 pub mod http_client;
 pub mod kms;
+pub mod mutants;
 pub mod net;
 mod offload;
 pub mod ops;

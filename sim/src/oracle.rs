@@ -11,6 +11,9 @@ use crate::{disk::SimDisk, kms::oracle as kms, trace::Event};
 
 mod aborts_counted;
 mod acked_is_durable;
+mod body_cap;
+mod bus_losses;
+mod deadline_kept;
 mod drain_within_deadline;
 mod live_again;
 mod none_aborted;
@@ -21,8 +24,10 @@ mod queue_conserves;
 mod queue_depth;
 mod ready_again;
 mod ready_never_drops;
+mod ready_off_while_down;
 mod ready_says_why;
 mod restart_budget;
+mod snapshot_fresh;
 mod stale_changes_nothing;
 mod time_moves_forward;
 
@@ -93,6 +98,8 @@ pub struct OracleKind {
 
 pub const ORACLES: &[OracleKind] = &[
     one_outcome::KIND,
+    body_cap::KIND,
+    deadline_kept::KIND,
     queue_conserves::KIND,
     queue_depth::KIND,
     nothing_lost::KIND,
@@ -103,6 +110,7 @@ pub const ORACLES: &[OracleKind] = &[
     ready_says_why::KIND,
     ready_again::KIND,
     ready_never_drops::KIND,
+    ready_off_while_down::KIND,
     restart_budget::KIND,
     acked_is_durable::KIND,
     stale_changes_nothing::KIND,
@@ -118,6 +126,8 @@ pub const ORACLES: &[OracleKind] = &[
     kms::results_hold::KIND,
     kms::fair::KIND,
     kms::rot_noticed::KIND,
+    snapshot_fresh::KIND,
+    bus_losses::KIND,
 ];
 
 pub fn find(name: &str) -> Option<&'static OracleKind> {

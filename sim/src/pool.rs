@@ -25,6 +25,7 @@ use ron_core::{
     bus::Bus,
     config::ConfigErrors,
     lifecycle::Restart,
+    points::Points,
     queue::{Queue, RejectNew},
     readiness::Readiness,
     seam::BoxFuture,
@@ -33,6 +34,7 @@ use ron_core::{
     view::{QueueStats, QueueView},
 };
 
+pub use self::worker::FLOOD;
 use self::{config::PoolConfig, store::Store, topology::Parts, worker::Job};
 use crate::{
     service::{ProcessContext, SimService, read_config},
@@ -56,6 +58,10 @@ impl SimService for PoolService {
 
     fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
         read_config::<PoolConfig>(config).map(|_| ())
+    }
+
+    fn points(&self) -> Points {
+        crate::POINTS
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
@@ -90,6 +96,7 @@ async fn run(process: ProcessContext) -> StopReport {
     let cap = parts.work.cap + usize::from(process.planted("cap_off_by_one"));
     let queue = Queue::new(parts.work.name, cap, parts.work.policy);
     let store = Store::open(&env).await;
+    env.probe("pool.body_cap", config.body_bytes, format_args!(""));
     process.inspector.show_queue(Arc::new(Declared {
         queue: queue.clone(),
         cap: parts.work.cap,
@@ -154,7 +161,8 @@ fn wire(
     let listening = supervisor.phase("listener", closing, move || drop(hook.queue.clear()));
 
     let mut spec = TaskSpec {
-        ready_while_restarting: config.ready_while_restarting && !app.planted("unready_on_panic"),
+        ready_while_restarting: (config.ready_while_restarting && !app.planted("unready_on_panic"))
+            || app.planted("ready_while_down"),
         ..TaskSpec::new(parts.worker.name, parts.worker.kind, work)
     };
     if app.planted("no_restart_budget") {

@@ -74,22 +74,49 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs one seed with the plan it draws.
 pub fn run(scenario: &Scenario, seed: u64, watch: &Watch) -> RunResult {
-    run_plan(scenario, seed, watch, Plan::draw(scenario, seed))
+    on_its_thread(Run {
+        scenario: scenario.clone(),
+        seed,
+        watch: watch.clone(),
+        plan: Plan::draw(scenario, seed),
+        drawn: true,
+    })
 }
 
-/// Runs one seed with a plan of the caller's, on a thread of its own: hash keys and other thread-locals
-/// are seeded once per thread.
+/// Runs one seed with a plan of the caller's.
 pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Plan) -> RunResult {
+    on_its_thread(Run {
+        scenario: scenario.clone(),
+        seed,
+        watch: watch.clone(),
+        plan,
+        drawn: false,
+    })
+}
+
+/// What is to be run.
+struct Run {
+    scenario: Scenario,
+    seed: u64,
+    watch: Watch,
+    plan: Plan,
+    /// The plan is the seed's own.
+    drawn: bool,
+}
+
+/// On a thread of its own: hash keys and other thread-locals are seeded once per thread.
+fn on_its_thread(run: Run) -> RunResult {
     // Locks taken out of order panic in simulations, whatever the build.
     ron_core::lock::enforce_order();
     let begin = Instant::now();
     let recorder: Arc<Mutex<Option<Recorder>>> = Arc::default();
     let steps = Steps::default();
-    let (shared, inside, watching) = (recorder.clone(), scenario.clone(), watch.clone());
-    let (counter, planned) = (steps.clone(), plan.clone());
+    let run = Arc::new(run);
+    let (shared, counter, inside) = (recorder.clone(), steps.clone(), run.clone());
+    let seed = run.seed;
     let (running, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
-        .name(format!("{} {seed}", scenario.name))
+        .name(format!("{} {seed}", run.scenario.name))
         .spawn(move || {
             let _running: std::sync::mpsc::Sender<()> = running;
             let mut runtime =
@@ -97,18 +124,12 @@ pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Plan) -> Ru
             runtime.set_time_limit(TIME_LIMIT);
             // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                let run = Run {
-                    scenario: inside,
-                    seed,
-                    watch: watching,
-                    plan: planned,
-                };
-                runtime.block_on(simulate(run, shared, counter))
+                runtime.block_on(simulate(&inside, shared, counter))
             }));
             outcome.map_err(|panic| panic_text(&*panic))
         });
     let thread = thread.expect("a thread can be started");
-    let patience = watch.give_up_after.unwrap_or(GIVE_UP_AFTER);
+    let patience = run.watch.give_up_after.unwrap_or(GIVE_UP_AFTER);
     let outcome = match wait_for(&ended, &steps, patience) {
         Ok(()) => thread
             .join()
@@ -117,8 +138,7 @@ pub fn run_plan(scenario: &Scenario, seed: u64, watch: &Watch, plan: Plan) -> Ru
         // The thread cannot be stopped; whoever runs seeds still learns which one it was.
         Err(why) => Err((NO_HANG, why)),
     };
-    let mut result = outcome
-        .unwrap_or_else(|(oracle, why)| broken(scenario, seed, plan, &recorder, oracle, why));
+    let mut result = outcome.unwrap_or_else(|(oracle, why)| broken(&run, &recorder, oracle, why));
     result.wall = begin.elapsed();
     result
 }
@@ -141,9 +161,7 @@ fn wait_for(ended: &Receiver<()>, steps: &Steps, patience: Duration) -> Result<(
 }
 
 fn broken(
-    scenario: &Scenario,
-    seed: u64,
-    plan: Plan,
+    run: &Run,
     recorder: &Mutex<Option<Recorder>>,
     oracle: &'static str,
     why: String,
@@ -167,10 +185,10 @@ fn broken(
         why,
     };
     RunResult {
-        scenario: scenario.name.clone(),
-        seed,
-        options: options(scenario, seed, &plan),
-        plan,
+        scenario: run.scenario.name.clone(),
+        seed: run.seed,
+        options: run.options(),
+        plan: run.plan.clone(),
         record: Record {
             violation: record.violation.clone().or(Some(violation)),
             ..record
@@ -189,20 +207,15 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "panicked".to_owned())
 }
 
-struct Run {
-    scenario: Scenario,
-    seed: u64,
-    watch: Watch,
-    plan: Plan,
-}
-
-async fn simulate(run: Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) -> RunResult {
+async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) -> RunResult {
     let Run {
         scenario,
         seed,
         watch,
         plan,
+        ..
     } = run;
+    let seed = *seed;
     let oracles = scenario
         .check
         .always
@@ -210,13 +223,13 @@ async fn simulate(run: Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) 
         .map(|name| (oracle::find(name).expect("validated").make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
     *shared.lock().unwrap() = Some(recorder.clone());
-    let options = options(&scenario, seed, &plan);
+    let options = run.options();
     if watch.echo {
         println!("options  {}", options.join("\n         "));
     }
     let points = RunWatcher::install(&recorder, seed, &plan.buggify, watch.mutant.clone());
-    let (world, client) = build(&scenario, seed, &recorder, &watch, &plan, steps);
-    set_clocks(&scenario, seed, &world);
+    let (world, client) = build(scenario, seed, &recorder, watch, plan, steps);
+    set_clocks(scenario, seed, &world);
     let forgets = watch.plant.as_deref() == Some("client_forgets");
     let clients = Clients::new(&world, client, forgets);
 
@@ -230,7 +243,7 @@ async fn simulate(run: Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) 
     };
 
     // Safety: the plan strikes while the clients act.
-    act(&scenario, seed, &plan, &world, &clients).await;
+    act(scenario, seed, plan, &world, &clients).await;
 
     // Liveness: everything heals, and the world must come back.
     points.calm();
@@ -253,8 +266,8 @@ async fn simulate(run: Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps) 
         scenario: scenario.name.clone(),
         seed,
         options,
-        fates: fates(&world, &plan),
-        plan,
+        fates: fates(&world, plan),
+        plan: plan.clone(),
         record: recorder.into_record(timer::elapsed()),
         live_after,
         wall: Duration::ZERO,
@@ -311,29 +324,34 @@ fn fates(world: &World, plan: &Plan) -> Vec<Fate> {
     fates
 }
 
-/// Everything that the seed and the plan chose, a line each.
-fn options(scenario: &Scenario, seed: u64, plan: &Plan) -> Vec<String> {
-    let mut told = Vec::new();
-    let drawn_here = *plan == Plan::draw(scenario, seed);
-    told.extend(swarm::describe(scenario, seed).filter(|_| drawn_here));
-    for (name, clock) in clocks(scenario, seed) {
-        if clock.drift_ppm != 0 {
-            told.push(format!("drift {name} {:+} ppm", clock.drift_ppm));
+impl Run {
+    /// Everything that the seed and the plan chose, a line each.
+    fn options(&self) -> Vec<String> {
+        let Run {
+            scenario,
+            seed,
+            plan,
+            ..
+        } = self;
+        let mut told = Vec::new();
+        told.extend(swarm::describe(scenario, *seed).filter(|_| self.drawn));
+        for (name, clock) in clocks(scenario, *seed) {
+            if clock.drift_ppm != 0 {
+                told.push(format!("drift {name} {:+} ppm", clock.drift_ppm));
+            }
+            if clock.offset_ms != 0 {
+                told.push(format!("offset {name} {:+} ms", clock.offset_ms));
+            }
         }
-        if clock.offset_ms != 0 {
-            told.push(format!("offset {name} {:+} ms", clock.offset_ms));
+        let specs = scenario.workload.iter().enumerate();
+        told.extend(specs.map(|(index, spec)| workload::describe(spec, index, *seed)));
+        if !self.drawn {
+            let count = plan.ops.len();
+            told.push(format!("of which {count} operations are left in this plan"));
         }
+        told.extend(plan.options());
+        told
     }
-    let specs = scenario.workload.iter().enumerate();
-    told.extend(specs.map(|(index, spec)| workload::describe(spec, index, seed)));
-    if !drawn_here {
-        told.push(format!(
-            "plan of {} operations, not the seed's",
-            plan.ops.len()
-        ));
-    }
-    told.extend(plan.options());
-    told
 }
 
 fn build(
@@ -488,16 +506,23 @@ mod tests {
                 scenario.node[0].drift_ppm = crate::scenario::Span::fixed(123.0);
                 scenario.node[0].offset_ms = crate::scenario::Span::fixed(-4567.0);
                 let recorder = Recorder::new(Vec::new(), false, false);
-                let (watch, plan) = (Watch::default(), Plan::draw(&scenario, 1));
-                let (world, client) =
-                    build(&scenario, 1, &recorder, &watch, &plan, Steps::default());
-                set_clocks(&scenario, 1, &world);
+                let run = Run {
+                    plan: Plan::draw(&scenario, 1),
+                    scenario,
+                    seed: 1,
+                    watch: Watch::default(),
+                    drawn: true,
+                };
+                let (scenario, plan) = (&run.scenario, &run.plan);
+                let steps = Steps::default();
+                let (world, client) = build(scenario, 1, &recorder, &run.watch, plan, steps);
+                set_clocks(scenario, 1, &world);
                 let clock = |node| world.node_parts(node).clock;
                 let node = world.find("pool").expect("the scenario's node");
                 assert_eq!(clock(node).drift_ppm(), 123);
                 assert_eq!(clock(node).wall_offset_ms(), -4567);
                 assert_eq!(clock(client).drift_ppm(), 0);
-                let told = options(&scenario, 1, &plan).join("\n");
+                let told = run.options().join("\n");
                 assert!(
                     told.contains("drift pool +123 ppm\noffset pool -4567 ms"),
                     "{told}"

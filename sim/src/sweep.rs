@@ -12,6 +12,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
+    coverage::Tally,
     run::{self, RunResult, Watch},
     scenario::Scenario,
 };
@@ -39,6 +40,10 @@ pub struct SweepResult {
     pub by_scenario: BTreeMap<String, Share>,
     /// By scenario: what was ever seen in it.
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
+    /// By scenario and mark: runs that came by.
+    pub reached: BTreeMap<String, BTreeMap<String, u64>>,
+    /// By `service fault`: what became of it.
+    pub fates: BTreeMap<String, Tally>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,8 +116,18 @@ impl SweepResult {
         share.simulated += run.record.simulated;
         share.wall += run.wall;
         let marks = self.marks.entry(run.scenario.clone()).or_default();
+        let reached = self.reached.entry(run.scenario.clone()).or_default();
         for (mark, count) in &run.record.marks {
             *marks.entry(mark.clone()).or_default() += count;
+            *reached.entry(mark.clone()).or_default() += 1;
+        }
+        let survived = !failed && run.live_after.is_some();
+        for fate in &run.fates {
+            let cell = format!("{} {}", fate.service, fate.kind);
+            let tally = self.fates.entry(cell).or_default();
+            tally.injected += 1;
+            tally.observed += u64::from(fate.felt);
+            tally.survived += u64::from(fate.felt && survived);
         }
         if failed && self.failures.len() < KEPT_FAILURES {
             self.failures.push(run);

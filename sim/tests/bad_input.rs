@@ -56,6 +56,9 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
         (&["sweep", "--seeds", "0"], &["--seeds 0"]),
         (&["sweep", "--jobs", "many"], &["--jobs \"many\""]),
         (&["list", "everything"], &["\"everything\""]),
+        (&["coverage", "--seeds", "0"], &["--seeds 0"]),
+        (&["coverage", "no-such-scenario"], &["shutdown-race"]),
+        (&["coverage", "--first", "2"], &["\"--first\"", "--seeds"]),
     ];
     for (args, words) in table {
         assert_one_line(&sim(args, None), words);
@@ -172,6 +175,31 @@ fn a_scenario_with_a_typo_names_the_file_the_line_and_what_is_allowed() {
             &["bad.toml", "seeds.test", "1 to"],
         ),
         ("[check]", "[chekc]", &["bad.toml", "check"]),
+        (
+            "disk.stall",
+            "disk.bit_rot",
+            &["bad.toml:13:", "disk.bit_rot", "beyond_promise = true"],
+        ),
+        (
+            "kind = \"disk.stall\"",
+            "kind = \"net.loss\"\nper_10_000 = 5\nfor_ms = [20, 500]",
+            &["bad.toml:13:", "flap", "from 100"],
+        ),
+        (
+            "workers = 2",
+            "workers = [2, 65]",
+            &["bad.toml:6:", "workers = 65", "1..=64"],
+        ),
+        (
+            "for_s = 1",
+            "rate_per_s = 1e9",
+            &["bad.toml:", "requests in all", "1000000"],
+        ),
+        (
+            "[check]",
+            "[swarm]\nfault = true\n[check]",
+            &["bad.toml:17:", "fault", "most_down"],
+        ),
         ("about = \"x\"", "about = \"x", &["bad.toml:1:"]),
     ];
     for (from, to, words) in table {

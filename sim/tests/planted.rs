@@ -59,6 +59,19 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ),
     ("clock_wall", "clock-jump", "clock.sleeps_are_true"),
     ("never_recovers", "torn-write", LIVE_AGAIN),
+    ("body_cap_off_by_one", "hurried-requests", "http.body_cap"),
+    (
+        "deaf_to_deadlines",
+        "hurried-requests",
+        "http.deadline_kept",
+    ),
+    ("stale_snapshot", "clock-jump", "snapshot.fresh"),
+    ("bus_miscounts", "clock-jump", "bus.losses_counted"),
+    (
+        "ready_while_down",
+        "worker-panic-storm",
+        "ready.off_while_down",
+    ),
 ];
 
 const SEEDS: u64 = 40;

@@ -79,6 +79,12 @@ impl<T, W> Line<T, W> {
         match take(&mut self.ring) {
             None if !self.ring.is_closed() => {
                 crate::sometimes!("queue.consumer_waits");
+                if self.consumers.is_woken(*slot) {
+                    crate::sometimes!("queue.overtaken");
+                    if crate::mutant!("queue.turn_lost") {
+                        return (Poll::Pending, None);
+                    }
+                }
                 (Poll::Pending, self.consumers.park(slot, waker()))
             }
             taken => (Poll::Ready(taken), self.consumers.leave(slot)),

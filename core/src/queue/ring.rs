@@ -61,7 +61,7 @@ impl<T> Ring<T> {
     }
 
     pub fn room(&self) -> usize {
-        self.cap - self.items.len()
+        self.cap.saturating_sub(self.items.len())
     }
 
     pub fn is_closed(&self) -> bool {
@@ -83,7 +83,7 @@ impl<T> Ring<T> {
             crate::sometimes!("queue.closed_refuses");
             return Err(self.refuse(item, Refusal::Closed));
         }
-        if self.items.len() >= self.cap {
+        if self.items.len() >= self.cap + usize::from(crate::mutant!("queue.cap_off_by_one")) {
             crate::sometimes!("queue.full");
             return Err(self.refuse(item, Refusal::Full));
         }
@@ -111,7 +111,7 @@ impl<T> Ring<T> {
 
     pub fn take(&mut self) -> Option<T> {
         let item = self.items.pop_front()?;
-        self.delivered += 1;
+        self.delivered += u64::from(!crate::mutant!("queue.delivery_uncounted"));
         Some(item)
     }
 
@@ -127,6 +127,9 @@ impl<T> Ring<T> {
 
     /// Nothing gets in any more; what is in can still be taken. Returns whether it was open.
     pub fn close(&mut self) -> bool {
+        if crate::mutant!("queue.close_drops") {
+            self.items.clear();
+        }
         !std::mem::replace(&mut self.closed, true)
     }
 

@@ -234,7 +234,9 @@ impl Crew {
                 }
                 Action::EnterPhase(phase) => self.enter(phase),
                 Action::Stop(id) => {
-                    self.members[&id].stop.trigger();
+                    if !crate::mutant!("supervisor.stop_not_told") {
+                        self.members[&id].stop.trigger();
+                    }
                 }
                 Action::Abort(id) => self.abort(id),
                 Action::Unready => self.announce(),

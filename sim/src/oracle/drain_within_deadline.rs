@@ -1,14 +1,17 @@
 //! From the request to stop until the process has stopped, no more time passes than its drain phases
-//! allow together.
+//! allow together, and nothing is started any more.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "drain.within_deadline",
-    law: "a drain never outlasts its deadline",
+    law: "a drain never outlasts its deadline and starts nothing",
     make: || Box::new(DrainWithinDeadline::default()),
 };
 
@@ -18,6 +21,7 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct DrainWithinDeadline {
     asked: BTreeMap<Option<u32>, Duration>,
+    draining: BTreeSet<Option<u32>>,
 }
 
 impl Oracle for DrainWithinDeadline {
@@ -30,8 +34,21 @@ impl Oracle for DrainWithinDeadline {
             What::ShutdownAsked => {
                 self.asked.entry(event.node).or_insert(event.at);
             }
+            What::Probe {
+                event: "shutdown", ..
+            } => {
+                self.draining.insert(event.node);
+            }
+            What::Probe {
+                event: "task.relaunched",
+                detail,
+                ..
+            } if self.draining.contains(&event.node) => {
+                return Err(format!("{detail} was restarted in a drain"));
+            }
             What::Died { .. } | What::Started { .. } => {
                 self.asked.remove(&event.node);
+                self.draining.remove(&event.node);
             }
             // A paused process cannot drain: its clock starts again when it may run.
             What::Healed { text } if text.starts_with("node.pause") => {

@@ -16,6 +16,7 @@ use axum::{
 use ron_core::{
     admission::{Admission, AdmissionConfig, Limits, Reject},
     corr::with_corr_ids,
+    deadline::REQUEST_TIMEOUT,
     ops::{self, Ops},
     problem::{ApiPath, Problem, with_fallbacks},
     telemetry::Telemetry,
@@ -30,6 +31,8 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     let limits = Limits {
         timeout: Duration::from_millis(app.config.request_deadline_ms),
         rate_per_s: None,
+        body_cap: app.config.body_bytes + u64::from(app.planted("body_cap_off_by_one")),
+        max_in_flight: app.config.max_inflight,
         ..AdmissionConfig::default().limits()
     };
     let draining = {
@@ -56,14 +59,15 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     let items = Router::new()
         .route("/items/{key}", put(store))
         .with_state(app.clone());
+    let mut items = Arc::new(admission).guard(items);
+    if app.planted("deaf_to_deadlines") {
+        items = items.layer(middleware::from_fn(deafen));
+    }
     let mut ops = ops::router(ops);
     if app.planted("mute_readyz") {
         ops = ops.layer(middleware::from_fn(mute));
     }
-    with_corr_ids(
-        with_fallbacks(Arc::new(admission).guard(items).merge(ops)),
-        &app.env,
-    )
+    with_corr_ids(with_fallbacks(items.merge(ops)), &app.env)
 }
 
 /// Planted: a refusal that does not say why.
@@ -74,6 +78,12 @@ async fn mute(request: axum::extract::Request, next: Next) -> Response {
     } else {
         answer.status().into_response()
     }
+}
+
+/// Planted: the caller's deadline is not heard.
+async fn deafen(mut request: axum::extract::Request, next: Next) -> Response {
+    request.headers_mut().remove(REQUEST_TIMEOUT);
+    next.run(request).await
 }
 
 async fn store(

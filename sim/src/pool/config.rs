@@ -11,6 +11,10 @@ ron_core::settings! {
         drain_deadline_ms: u64 = 3000 => 1..=600_000, restart;
         /// Deadline of a request that names none.
         request_deadline_ms: u64 = 1500 => 1..=600_000, restart;
+        /// Largest request body; more is answered 413.
+        body_bytes: u64 = 1_048_576 => 1..=10_485_760, restart;
+        /// Requests served at once; more are answered 429.
+        max_inflight: usize = 512 => 1..=65_536, restart;
         /// What a job costs besides its disk operations.
         job_ms: u64 = 0 => 0..=600_000, restart;
         /// Readiness while a worker is being restarted: kept or dropped.

@@ -91,12 +91,19 @@ impl State {
                     }
                 }
                 self.good_len = log::read(&bytes).1 as u64;
+                if self.good_len < bytes.len() as u64 {
+                    ron_core::sometimes!("pool.tail_cut");
+                    if ron_core::mutant!("pool.torn_tail_kept") {
+                        self.good_len = bytes.len() as u64;
+                    }
+                }
                 self.suspect = true;
                 self.file = Some(file.clone());
                 file
             }
         };
         if self.suspect {
+            ron_core::sometimes!("pool.tail_suspect");
             file.set_len(self.good_len)?;
             file.sync()?;
             self.suspect = false;

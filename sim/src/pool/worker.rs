@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ron_core::{Env, shutdown::Shutdown};
+use futures_util::FutureExt;
+use ron_core::{
+    Env,
+    bus::{Bus, KernelEvent},
+    shutdown::Shutdown,
+};
 use tokio::sync::oneshot;
 
 use super::{App, log::Record};
@@ -70,6 +75,21 @@ pub async fn run(app: Arc<App>) {
             std::mem::forget(job);
             continue;
         }
+        if app.planted("spin") && job.key % 7 == 5 {
+            std::future::poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                std::task::Poll::<()>::Pending
+            })
+            .await;
+        }
+        if app.planted("block") && job.key % 7 == 5 {
+            loop {
+                std::thread::park();
+            }
+        }
+        if ron_core::buggify!("pool.slow_job") {
+            app.env.sleep(Duration::from_millis(3)).await;
+        }
         if app.config.job_ms > 0 {
             app.env
                 .sleep(Duration::from_millis(app.config.job_ms))
@@ -95,7 +115,8 @@ pub async fn run(app: Arc<App>) {
 /// Sleeps and tells how long each sleep lasted by the node's own clock.
 pub async fn tick(app: Arc<App>, stop: Shutdown) {
     let by_wall = app.planted("clock_wall");
-    loop {
+    let (mut published, snapshot) = ron_core::snapshot(0u64);
+    for turn in 1u64.. {
         let (began, began_wall) = (app.env.now(), app.env.wall_ms());
         tokio::select! {
             biased;
@@ -107,8 +128,34 @@ pub async fn tick(app: Arc<App>, stop: Shutdown) {
             lasted = app.env.wall_ms().saturating_sub(began_wall) * 1_000_000;
         }
         app.env.probe("clock.tick", lasted, format_args!("ns"));
+        if !app.planted("stale_snapshot") {
+            published.publish(turn);
+        }
+        let loaded = snapshot.load();
+        app.env
+            .probe("snapshot.loaded", *loaded, format_args!("{turn}"));
+        tell_losses(&app);
     }
 }
+
+/// Floods a small bus that nobody reads meanwhile, and tells what its reader got and what was counted as lost.
+fn tell_losses(app: &App) {
+    let bus = Bus::with_capacity(8);
+    let mut reader = bus.subscribe();
+    for version in 0..FLOOD {
+        bus.publish(KernelEvent::ConfigUpdated { version });
+    }
+    let got = std::iter::from_fn(|| reader.recv().now_or_never().flatten()).count();
+    let lost = if app.planted("bus_miscounts") {
+        0
+    } else {
+        bus.lagged()
+    };
+    app.env
+        .probe("bus.flooded", got as u64, format_args!("{lost}"));
+}
+
+pub const FLOOD: u64 = 20;
 
 /// Asks for the shutdown signal long after its start, perhaps after the signal was given.
 pub async fn subscribe_late(app: Arc<App>, late: Duration, stop: Shutdown) {

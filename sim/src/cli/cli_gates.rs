@@ -1,0 +1,109 @@
+//! The two commands that judge the simulation itself: does it reach everything, does it catch planted bugs?
+
+use std::{path::Path, process::ExitCode};
+
+use super::{Args, Wrong, load_all, print_failure};
+use crate::{
+    coverage::{self, Exempt},
+    mutants::{self, HUNTS},
+    scenario,
+    sweep::{self, Sweep},
+};
+
+/// Seeds of each scenario, unless told otherwise.
+const SEEDS_EACH: u64 = 100;
+
+pub fn coverage(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let scenarios = load_all(root, &args.names)?;
+    let exempt = Exempt::load(root)?;
+    let each = args.number("--seeds")?.unwrap_or(SEEDS_EACH);
+    if each == 0 {
+        return Err(Wrong(
+            "--seeds 0 runs nothing; it takes a number from 1, for each scenario".to_owned(),
+        ));
+    }
+    let sweep = Sweep {
+        seeds: each * scenarios.len() as u64,
+        first_seed: 1,
+        jobs: args.jobs()?,
+        progress: true,
+        plant: None,
+        mutant: None,
+    };
+    let result = sweep::sweep(&scenarios, &sweep, |run| {
+        let its_own = scenarios.iter().find(|s| s.name == run.scenario);
+        print_failure(its_own.expect("its own scenario"), run);
+    });
+    let judged = coverage::judge(&scenarios, &result, &exempt);
+    println!("{}", judged.text);
+    for line in &judged.stale {
+        println!("note     {line}");
+    }
+    for line in &judged.gaps {
+        println!("GAP      {line}");
+    }
+    println!("{}", result.closing_line());
+    println!(
+        "{} gaps, {} exempt with a reason",
+        judged.gaps.len(),
+        exempt.marks.len() + exempt.faults.len()
+    );
+    let good = judged.gaps.is_empty() && result.violations == 0;
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    if !mutants::PLANTED {
+        return Err(Wrong(
+            "no bugs are planted in this build; run `cargo mutants-gate`".to_owned(),
+        ));
+    }
+    let scenarios = load_all(root, &scenario::names(root)?)?;
+    let known = mutants::names(&scenarios);
+    if let Some(name) = args.names.iter().find(|name| !known.contains(name)) {
+        let known = known.join(", ");
+        return Err(Wrong(format!(
+            "no planted bug {name:?}; there are: {known}"
+        )));
+    }
+    let chosen = match &args.names[..] {
+        [] => known,
+        names => names.to_vec(),
+    };
+    println!(
+        "{:<34} {:<28} {:<26} median of {HUNTS} hunts",
+        "planted bug", "caught by", "in"
+    );
+    let (jobs, mut caught, mut missed) = (args.jobs()?, 0, 0);
+    for name in &chosen {
+        let hunted = mutants::hunt(&scenarios, Some(name), jobs);
+        println!("{}", hunted.line());
+        if hunted.caught() {
+            caught += 1;
+        } else {
+            missed += 1;
+        }
+    }
+    let clean = mutants::hunt(&scenarios, None, jobs);
+    let alarms = clean.hunts.iter().flatten().count();
+    for alarm in clean.hunts.iter().flatten() {
+        println!(
+            "FALSE ALARM  {} in {} seed {}",
+            alarm.oracle, alarm.scenario, alarm.seed
+        );
+    }
+    println!(
+        "{alarms} false alarms in {} runs without a bug",
+        HUNTS * mutants::BUDGET
+    );
+    println!("{caught} caught, {missed} missed");
+    Ok(if missed + alarms == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,203 @@
+//! The mutation gate: every planted bug must be caught by the oracles, within its budget of runs.
+//!
+//! The bugs are compiled in only with the feature `mutants` ([`ron_core::points`]). Each is hunted as a sweep
+//! would: one seed of every scenario in turn, from several first seeds. Always: nothing tells an oracle that a
+//! bug is planted; the tree without one raises no alarm over as many runs.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    catalogue,
+    run::{self, Watch},
+    scenario::Scenario,
+};
+
+/// Runs that a bug may survive from one first seed.
+pub const BUDGET: u64 = 400;
+/// Hunts for each bug, each from a first seed of its own.
+pub const HUNTS: u64 = 5;
+
+/// True if this build has the planted bugs.
+pub const PLANTED: bool = cfg!(feature = "mutants");
+
+/// What came of the hunts for one bug.
+#[derive(Clone, Debug)]
+pub struct Hunted {
+    pub name: String,
+    /// For each hunt: how it ended.
+    pub hunts: Vec<Option<Catch>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Catch {
+    pub oracle: &'static str,
+    pub scenario: String,
+    pub seed: u64,
+    /// Runs until then.
+    pub runs: u64,
+    pub took: Duration,
+}
+
+impl Hunted {
+    pub fn caught(&self) -> bool {
+        self.hunts.iter().all(Option::is_some)
+    }
+
+    /// The middle hunt by runs; a hunt that found nothing is the longest.
+    pub fn median(&self) -> Option<&Catch> {
+        let mut hunts: Vec<_> = self.hunts.iter().collect();
+        hunts.sort_by_key(|hunt| hunt.as_ref().map_or(u64::MAX, |catch| catch.runs));
+        hunts[hunts.len() / 2].as_ref()
+    }
+
+    /// One line: who caught it where, and how fast.
+    pub fn line(&self) -> String {
+        let name = &self.name;
+        let Some(median) = self.median() else {
+            let missed = self.hunts.iter().filter(|hunt| hunt.is_none()).count();
+            let hunts = self.hunts.len();
+            return format!("{name:<34} MISSED in {missed} of {hunts} hunts of {BUDGET} runs");
+        };
+        let catches = self.hunts.iter().flatten();
+        let mut by: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for catch in catches {
+            *by.entry((catch.oracle, &catch.scenario)).or_default() += 1;
+        }
+        let (oracle, scenario) = by
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .map_or(("", ""), |(who, _)| *who);
+        let told = if self.caught() {
+            ""
+        } else {
+            "  MISSED in some"
+        };
+        format!(
+            "{name:<34} {oracle:<28} {scenario:<26} {:>5} runs {:>8.2} s{told}",
+            median.runs,
+            median.took.as_secs_f64()
+        )
+    }
+}
+
+/// All planted bugs of the kernel and of the services in these scenarios, sorted.
+pub fn names(scenarios: &[Scenario]) -> Vec<String> {
+    let points = scenarios.iter().flat_map(catalogue::points);
+    let mut names: Vec<String> = points
+        .flat_map(|points| points.mutants.iter().map(|name| (*name).to_owned()))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Hunts one bug; `None` hunts for false alarms in the tree as it is.
+pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, jobs: usize) -> Hunted {
+    let mut hunts: Vec<Option<Catch>> = Vec::new();
+    for n in 0..HUNTS {
+        hunts.push(hunt_from(scenarios, mutant, 1 + n * 10_000, jobs));
+        // A bug that got away once is missed; more hunts would only take time.
+        if mutant.is_some() && hunts.last().is_some_and(Option::is_none) {
+            break;
+        }
+    }
+    Hunted {
+        name: mutant.unwrap_or("(no bug)").to_owned(),
+        hunts,
+    }
+}
+
+/// Runs seeds of all scenarios in turn until one fails; the first in that order counts, however many run at once.
+fn hunt_from(
+    scenarios: &[Scenario],
+    mutant: Option<&str>,
+    first_seed: u64,
+    jobs: usize,
+) -> Option<Catch> {
+    let begin = Instant::now();
+    let (next, best) = (AtomicU64::new(0), Mutex::new(None::<Catch>));
+    let watch = Watch {
+        mutant: mutant.map(str::to_owned),
+        give_up_after: Some(Duration::from_secs(20)),
+        ..Watch::default()
+    };
+    let count = scenarios.len() as u64;
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    let found = best.lock().unwrap().as_ref().map(|catch| catch.runs);
+                    if turn >= BUDGET || found.is_some_and(|runs| turn >= runs) {
+                        return;
+                    }
+                    let scenario = &scenarios[(turn % count) as usize];
+                    let seed = first_seed + turn / count;
+                    let run = run::run(scenario, seed, &watch);
+                    let Some(violation) = run.violation() else {
+                        continue;
+                    };
+                    let catch = Catch {
+                        oracle: violation.oracle,
+                        scenario: scenario.name.clone(),
+                        seed,
+                        runs: turn + 1,
+                        took: begin.elapsed(),
+                    };
+                    let mut best = best.lock().unwrap();
+                    if best.as_ref().is_none_or(|best| catch.runs < best.runs) {
+                        *best = Some(catch);
+                    }
+                }
+            });
+        }
+    });
+    best.into_inner().unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catch(runs: u64) -> Option<Catch> {
+        Some(Catch {
+            oracle: "queue.conserves",
+            scenario: "queue-saturation".to_owned(),
+            seed: 1,
+            runs,
+            took: Duration::from_millis(runs),
+        })
+    }
+
+    #[test]
+    fn a_bug_is_caught_only_if_every_hunt_caught_it_and_the_median_counts_misses_as_longest() {
+        let hunted = |hunts: Vec<Option<Catch>>| Hunted {
+            name: "x".to_owned(),
+            hunts,
+        };
+        let all = hunted(vec![catch(9), catch(1), catch(4)]);
+        assert!(all.caught());
+        assert_eq!(all.median().map(|c| c.runs), Some(4));
+        assert!(all.line().contains("queue.conserves"));
+        let some = hunted(vec![catch(9), None, catch(4)]);
+        assert!(!some.caught());
+        assert_eq!(some.median().map(|c| c.runs), Some(9));
+        assert!(some.line().contains("MISSED"));
+        let none = hunted(vec![None, None, catch(4)]);
+        assert!(none.median().is_none() && none.line().contains("MISSED in 2 of 3"));
+    }
+
+    #[test]
+    fn the_tree_without_a_bug_raises_no_alarm() {
+        let root = crate::scenario::root();
+        let scenario = Scenario::load(&root, "late-subscriber").expect("it is there");
+        assert!(hunt_from(&[scenario], None, 500, 1).is_none());
+    }
+}
