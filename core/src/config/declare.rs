@@ -355,6 +355,7 @@ macro_rules! choices {
             $( $(#[$doc])* #[serde(rename = $text)] $variant, )+
         }
 
+        #[allow(dead_code, reason = "not every choice is shown")]
         impl $name {
             /// As it is written in a configuration.
             pub const fn name(self) -> &'static str {

@@ -44,7 +44,7 @@ async fn serve(args: ConfigArgs, running: Running<Reloadable<Config>>) -> Result
         .map_err(|source| Fatal::Listen { addr, source })?;
     let addr = listener.local_addr().unwrap_or(addr);
     let store = open_store(&env, &config).await?;
-    let backend = open_backend(&env, &config, &store)?;
+    let backend = open_backend(&env, &config, &store).await?;
     let bus = Bus::new();
     let reload_now = reloader(args, reloadable.clone(), bus.clone());
     let source = reloadable.clone();
@@ -120,15 +120,37 @@ async fn open_store(env: &Env, config: &Config) -> Result<KeyStore, Fatal> {
         })
 }
 
-fn open_backend(env: &Env, config: &Config, store: &KeyStore) -> Result<Arc<dyn Backend>, Fatal> {
+async fn open_backend(
+    env: &Env,
+    config: &Config,
+    store: &KeyStore,
+) -> Result<Arc<dyn Backend>, Fatal> {
     Ok(match config.backend {
         BackendKind::Software => Arc::new(SoftwareBackend::new(env, store.kek())),
         BackendKind::Memory => Arc::new(MemoryBackend::new(env)),
-        BackendKind::Pkcs11 => pkcs11(env, config)?,
+        BackendKind::Pkcs11 => pkcs11(env, config).await?,
     })
 }
 
-fn pkcs11(_env: &Env, _config: &Config) -> Result<Arc<dyn Backend>, Fatal> {
+#[cfg(feature = "pkcs11")]
+async fn pkcs11(env: &Env, config: &Config) -> Result<Arc<dyn Backend>, Fatal> {
+    use ron_kms::backend::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
+    let token = Pkcs11Config {
+        module: config.pkcs11.module.clone().into(),
+        token: TokenName::Label(config.pkcs11.token.clone()),
+        pin: ron_kms::keys::Secret::copy_of(config.pkcs11.pin.reveal().as_bytes()),
+        sessions: config.pkcs11.sessions,
+    };
+    let connected = Pkcs11Backend::connect(env, token).await;
+    match connected {
+        Ok(backend) => Ok(Arc::new(backend)),
+        Err(error) => Err(Fatal::Failed(format!("pkcs11: {error}"))),
+    }
+}
+
+#[cfg(not(feature = "pkcs11"))]
+#[allow(clippy::unused_async, reason = "its twin waits")]
+async fn pkcs11(_: &Env, _: &Config) -> Result<Arc<dyn Backend>, Fatal> {
     Err(Fatal::Config(
         "this program was built without the feature `pkcs11`".into(),
     ))
