@@ -210,7 +210,9 @@ mod tests {
         assert_eq!(ids.begin(id(1), id(9), 10), Begin::New);
         ids.cancel(&id(1));
         ids.finish(id(5), id(9), 5, done(5, 80), 10);
-        assert!(ids.bytes <= 100 && ids.len() == 3 - 1, "{ids:?}");
+        assert_eq!((ids.len(), ids.bytes), (3, 100));
+        assert_eq!(ids.begin(id(2), id(9), 10), Begin::New);
+        ids.cancel(&id(2));
         assert_eq!(ids.begin(id(5), id(9), 10), Begin::Again(done(5, 80)));
         // What could never fit is not kept, and pushes nothing out.
         ids.finish(id(6), id(9), 6, done(6, 101), 10);
