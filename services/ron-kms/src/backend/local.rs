@@ -47,7 +47,7 @@ pub(super) struct Local {
 enum Opened {
     Signing(SigningKey),
     Sealing(SealingKey),
-    XWing(XWingKey),
+    XWing(Box<XWingKey>),
 }
 
 impl Local {
@@ -232,7 +232,7 @@ impl Local {
         secret: &Secret,
     ) -> Result<Opened, BackendError> {
         Ok(match algorithm {
-            Algorithm::XWing => Opened::XWing(XWingKey::from_secret(id.clone(), secret)?),
+            Algorithm::XWing => Opened::XWing(Box::new(XWingKey::from_secret(id.clone(), secret)?)),
             Algorithm::Aes256Gcm | Algorithm::ChaCha20Poly1305 => {
                 Opened::Sealing(SealingKey::from_secret(id.clone(), algorithm, secret)?)
             }

@@ -26,10 +26,12 @@ const HEAD: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("head")
 /// By kid: metadata as JSON.
 const KEYS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("keys");
 /// By kid and version: the sealed secret, the public half.
-const VERSIONS: TableDefinition<'static, (&str, u32), (&[u8], &[u8])> =
-    TableDefinition::new("versions");
+const VERSIONS: TableDefinition<'static, Name, Halves> = TableDefinition::new("versions");
 /// By kid and version: the nonce mark.
-const NONCES: TableDefinition<'static, (&str, u32), u64> = TableDefinition::new("nonces");
+const NONCES: TableDefinition<'static, Name, u64> = TableDefinition::new("nonces");
+
+type Name = (&'static str, u32);
+type Halves = (&'static [u8], &'static [u8]);
 
 const SEED_LEN: usize = 32;
 const DATA_KEY: &str = "data key";
