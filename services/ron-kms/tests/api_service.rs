@@ -289,35 +289,26 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled() {
     let wrapping = kms.key("aes-256-gcm");
     kids.extend([hybrid.clone(), wrapping.clone()]);
     kids.sort();
-    let mut listed = Vec::new();
-    let mut path = "/keys?limit=3".to_owned();
-    let sizes: Vec<usize> = std::iter::from_fn(|| {
+    let (mut listed, mut sizes) = (Vec::new(), Vec::new());
+    let mut next = Some("/keys?limit=3".to_owned());
+    while let Some(path) = next {
         let page = kms.get(&path);
         document.check("KeyPage", &page.json);
         let keys = page.json["keys"].as_array().unwrap();
+        sizes.push(keys.len());
         listed.extend(keys.iter().map(|key| text(&key["kid"]).to_owned()));
-        let next = page.json["next"].as_str().map(str::to_owned);
-        let more = next.map(|next| path = format!("/keys?limit=3&after={next}"));
-        Some((keys.len(), more.is_some()))
-    })
-    .scan(true, |go, (size, more)| {
-        let now = *go;
-        *go = more;
-        now.then_some(size)
-    })
-    .take(5)
-    .collect();
+        let after = page.json["next"].as_str();
+        next = after.map(|after| format!("/keys?limit=3&after={after}"));
+    }
     assert_eq!(sizes, [3, 3, 1]);
-    listed.truncate(kids.len());
     assert_eq!(listed, kids);
 
-    kms.send(
-        Method::POST,
-        &format!(
-            "/keys/{}/versions/1/disable",
-            kids_of_signing(&kids, &hybrid, &wrapping)[0]
-        ),
-        "",
+    let plain = kids.iter().find(|kid| **kid != hybrid && **kid != wrapping);
+    let disable = format!("/keys/{}/versions/1/disable", plain.unwrap());
+    assert_eq!(
+        kms.send(Method::POST, &disable, "").status,
+        200,
+        "a body is not needed"
     );
     let set = kms.get("/jwks.json");
     assert_eq!(set.kind(), "application/jwk-set+json");
@@ -328,11 +319,6 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled() {
     let halves: Vec<&str> = halves.map(|k| text(&k["alg"])).collect();
     assert_eq!(halves, ["EdDSA", "ML-DSA-65"]);
     assert!(keys.iter().all(|k| k["use"] == "sig"));
-}
-
-fn kids_of_signing(all: &[String], hybrid: &str, wrapping: &str) -> Vec<String> {
-    let plain = all.iter().filter(|kid| *kid != hybrid && *kid != wrapping);
-    plain.cloned().collect()
 }
 
 #[test]
