@@ -81,6 +81,9 @@ pub struct Summary {
 }
 
 /// Verifies everything below `dir` that the service publishes. Keys not given are read from `keys.txt`.
+///
+/// A log that never had a checkpoint has nothing to verify yet: [`Fault::Missing`] of [`CHECKPOINT`]. Partial
+/// tiles of older checkpoints may lie beside the current ones; they are not looked at.
 pub fn verify_directory(
     disk: &dyn Disk,
     dir: &str,
