@@ -226,11 +226,17 @@ impl<T, P: Policy<T>> Queue<T, P> {
 struct Consumer<'a, T, P> {
     queue: &'a Queue<T, P>,
     slot: Option<Slot>,
+    /// How often it lets others go first; above 0 only where a simulated run wants it.
+    yields: u32,
 }
 
 impl<'a, T, P> Consumer<'a, T, P> {
     fn new(queue: &'a Queue<T, P>) -> Self {
-        Consumer { queue, slot: None }
+        Consumer {
+            queue,
+            slot: None,
+            yields: 0,
+        }
     }
 
     fn poll_take<R>(
@@ -239,7 +245,11 @@ impl<'a, T, P> Consumer<'a, T, P> {
         take: impl FnOnce(&mut Ring<T>) -> Option<R>,
     ) -> Poll<Option<R>> {
         // Whoever is polled may take its time: the item stays in the queue, the promise with this consumer.
-        if crate::buggify!("queue.pop_yields") {
+        if self.yields == 0 && crate::buggify!("queue.pop_yields") {
+            self.yields = 100;
+        }
+        if self.yields > 0 {
+            self.yields -= 1;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -261,7 +261,7 @@ fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         }
         None => {
             println!(
-                "no longer reproduces: {} was filed at{}",
+                "no longer reproduces: {} was filed at {}",
                 bug.fingerprint, bug.commit
             );
             Ok(ExitCode::SUCCESS)

@@ -181,7 +181,7 @@ pub fn buggify(scenario: &Scenario, seed: u64) -> Vec<Bent> {
     let points = catalogue::points(scenario);
     let names = points.iter().flat_map(|points| points.buggify);
     let drawn = names.filter_map(|point| {
-        let mut rng = seed::stream(seed, &format!("buggify {point}"));
+        let mut rng = seed::stream(seed, &format!("buggify {} {point}", scenario.name));
         let on = seed::pick(&mut rng, 1, BENT_ONE_IN) == 1;
         on.then(|| Bent {
             point: (*point).to_owned(),

@@ -295,7 +295,8 @@ impl World {
         self.inner
             .recorder
             .record(Some(id), What::Died { how: why });
-        self.inner.handle.kill(madsim);
+        // First the world forgets the process, then its tasks go: what they do while they fall apart, such as
+        // those of a paused node at once, is not heard any more.
         match how {
             Death::Process => {
                 self.inner.net.process_died(id);
@@ -306,6 +307,7 @@ impl World {
                 disk.power_off();
             }
         }
+        self.inner.handle.kill(madsim);
     }
 
     /// Kills the process, if it lives, and starts a new one at once.
