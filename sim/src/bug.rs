@@ -87,6 +87,13 @@ impl Bug {
         root: &Path,
         watch: &Watch,
     ) -> Result<(Scenario, RunResult), ScenarioError> {
+        let scenario = self.scenario(root)?;
+        let run = run::run_plan(&scenario, self.seed, watch, self.plan.clone());
+        Ok((scenario, run))
+    }
+
+    /// Its scenario, if the plan still fits it.
+    pub fn scenario(&self, root: &Path) -> Result<Scenario, ScenarioError> {
         let scenario = Scenario::load(root, &self.scenario)?;
         let known = crate::catalogue::node_names(&scenario);
         if let Some(planned) = self
@@ -100,8 +107,7 @@ impl Bug {
                 self.scenario
             )));
         }
-        let run = run::run_plan(&scenario, self.seed, watch, self.plan.clone());
-        Ok((scenario, run))
+        Ok(scenario)
     }
 }
 

@@ -1,4 +1,6 @@
-//! The `sim` command: list, run, sweep. Wrong words get one line and exit code 2; a violation exits 1.
+//! The `sim` command: list, run, sweep and what follows from a failure. Wrong words get one line and exit code 2; a violation exits 1.
+
+mod explain;
 
 use std::{path::Path, process::ExitCode};
 
@@ -20,6 +22,8 @@ sim: seeded simulations of the RON services
                                              many seeds over the named scenarios (default: all)
   sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
   sim replay FILE                            a bug file
+  sim explain FILE | NAME --seed N [--html FILE] [--perfetto FILE]
+                                             which faults it needs, where it parts from a run that passes
   sim words                                  every service, workload, fault, oracle and condition
 
 A test replays one seed: SIM_SEED=N cargo test -p sim NAME";
@@ -61,13 +65,17 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         ),
         "shrink" => shrink_one(&root, &Args::parse(rest, &["--seed", "--plant"])?),
         "replay" => replay_bug(&root, &Args::parse(rest, &["--plant"])?),
+        "explain" => explain::explain(
+            &root,
+            &Args::parse(rest, &["--seed", "--html", "--perfetto", "--plant"])?,
+        ),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
-            "no command {other:?}; there are: list, run, sweep, shrink, replay, words, help"
+            "no command {other:?}; there are: list, run, sweep, shrink, replay, explain, words, help"
         ))),
     }
 }
@@ -124,6 +132,7 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         echo: true,
         keep_lines: trace_file.is_some(),
         plant: args.value("--plant").map(str::to_owned),
+        ..Watch::default()
     };
     let run = run::run(&scenario, seed, &watch);
     if let Some(file) = trace_file {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    detail::{Detail, Message},
     net::NodeId,
     oracle::{Oracle, Violation, WorldView},
     timer,
@@ -29,6 +30,8 @@ struct State {
     requests: u64,
     /// Prints what matters as it happens.
     echo: bool,
+    /// Kept only for a run that is to be explained.
+    detail: Option<Box<Detail>>,
 }
 
 impl Recorder {
@@ -43,12 +46,36 @@ impl Recorder {
                 seen_probes: BTreeSet::new(),
                 requests: 0,
                 echo,
+                detail: None,
             })),
         }
     }
 
     pub fn add_node(&self, name: &str) {
-        self.lock().node_names.push(name.to_owned());
+        let mut state = self.lock();
+        state.node_names.push(name.to_owned());
+        if let Some(detail) = &mut state.detail {
+            detail.nodes.push(name.to_owned());
+        }
+    }
+
+    /// From now on everything that a picture needs is kept; to be called before the first node is added.
+    pub fn keep_detail(&self) {
+        self.lock().detail = Some(Box::default());
+    }
+
+    /// A message is on its way.
+    pub fn message(&self, message: Message) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.messages.push(message);
+        }
+    }
+
+    /// Where a request goes, as `host:port`.
+    pub fn aim(&self, request: u64, to: &str) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.aim(request, to);
+        }
     }
 
     pub fn record(&self, node: Option<NodeId>, what: What) {
@@ -72,10 +99,16 @@ impl Recorder {
                 state.violation.get_or_insert(Violation { at, oracle, why });
             }
         }
+        if let Some(detail) = &mut state.detail {
+            detail.events.push(event);
+        }
     }
 
     /// Shows every oracle the whole world, between events.
     pub fn sample(&self, view: &WorldView) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.sample(view);
+        }
         self.ask(|oracle| oracle.sample(view));
     }
 
@@ -118,6 +151,7 @@ impl Recorder {
             marks: std::mem::take(&mut state.marks),
             requests: state.requests,
             simulated,
+            detail: state.detail.take(),
         }
     }
 
@@ -184,4 +218,6 @@ pub struct Record {
     pub marks: BTreeMap<String, u64>,
     pub requests: u64,
     pub simulated: Duration,
+    /// For a run that was watched closely.
+    pub detail: Option<Box<Detail>>,
 }

@@ -28,6 +28,8 @@ pub struct Watch {
     pub echo: bool,
     pub keep_lines: bool,
     pub plant: Option<String>,
+    /// Keeps what a picture of the run needs.
+    pub detail: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +120,7 @@ fn broken(
             marks: BTreeMap::new(),
             requests: 0,
             simulated: Duration::ZERO,
+            detail: None,
         },
     };
     let violation = Violation {
@@ -160,6 +163,9 @@ async fn simulate(
         .iter()
         .map(|name| (oracle::find(name).expect("validated").make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
+    if watch.detail {
+        recorder.keep_detail();
+    }
     *shared.lock().unwrap() = Some(recorder.clone());
     let (world, client) = build(&scenario, seed, &recorder, &watch);
     let mut options = drifts(&scenario, seed, &world);
@@ -237,6 +243,10 @@ fn build(scenario: &Scenario, seed: u64, recorder: &Recorder, watch: &Watch) -> 
         ..Link::default()
     };
     let world = World::new(seed, link, recorder.clone(), watch.plant.clone());
+    if watch.detail {
+        let recorder = recorder.clone();
+        world.net().tap(move |message| recorder.message(message));
+    }
     for spec in &scenario.node {
         let service = catalogue::service(&spec.service).expect("validated");
         for n in 1..=spec.count {

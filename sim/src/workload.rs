@@ -102,6 +102,7 @@ impl Clients {
             op: "pool.put",
             key: request,
         });
+        self.world.recorder().aim(request, to);
         let outcome = self
             .exchange(to, &format!("/items/{request}"), "PUT", timeout)
             .await
