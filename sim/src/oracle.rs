@@ -46,6 +46,22 @@ pub trait Oracle: Send {
     fn finish(&mut self, view: &WorldView) -> Verdict {
         self.sample(view)
     }
+
+    /// The model it steps along with the run, if it does: it is then shown that model's specification events.
+    fn model(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A specification event of its model; such events are not part of the trace.
+    fn spec(&mut self, event: &Event) -> Verdict {
+        let _ = event;
+        Ok(())
+    }
+
+    /// How often the model took each kind of step, so far.
+    fn transitions(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// The world as oracles see it between events.
@@ -107,6 +123,8 @@ pub const ORACLES: &[OracleKind] = &[
     acked_is_durable::KIND,
     stale_changes_nothing::KIND,
     time_moves_forward::KIND,
+    crate::conformance::lifecycle::KIND,
+    crate::conformance::queue::KIND,
 ];
 
 pub fn find(name: &str) -> Option<&'static OracleKind> {

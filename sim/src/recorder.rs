@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use crate::{
+    conformance,
     detail::{Detail, Message},
     net::NodeId,
     oracle::{Oracle, Violation, WorldView},
@@ -104,6 +106,34 @@ impl Recorder {
         }
     }
 
+    /// A specification event, for whoever follows its model; it is no part of the trace. Where nobody does
+    /// it costs next to nothing.
+    pub fn spec(&self, node: NodeId, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let follows = |oracle: &dyn Oracle| {
+            oracle
+                .model()
+                .is_some_and(|model| conformance::is_of(event, model))
+        };
+        if !state.oracles.iter().any(|o| follows(o.as_ref())) {
+            return;
+        }
+        let at = timer::elapsed();
+        let detail = detail.to_string();
+        let event = Event {
+            at,
+            node: Some(node.0),
+            what: What::Probe { event, id, detail },
+        };
+        for oracle in &mut state.oracles {
+            if let Err(why) = oracle.spec(&event) {
+                let oracle = oracle.name();
+                state.violation.get_or_insert(Violation { at, oracle, why });
+            }
+        }
+    }
+
     /// Shows every oracle the whole world, between events.
     pub fn sample(&self, view: &WorldView) {
         if let Some(detail) = &mut self.lock().detail {
@@ -141,7 +171,17 @@ impl Recorder {
     }
 
     pub fn into_record(self, simulated: Duration) -> Record {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        for oracle in &state.oracles {
+            let Some(model) = oracle.model() else {
+                continue;
+            };
+            for (step, count) in oracle.transitions() {
+                let mark = conformance::mark(model, step);
+                *state.marks.entry(mark).or_default() += count;
+            }
+        }
         Record {
             hash: state.trace.hash(),
             events: state.trace.events(),

@@ -125,6 +125,9 @@ impl World {
             chaos: Arc::new(Chaos::default()),
             net: self.inner.net.clone(),
             observer: Arc::new(move |node, event, number, detail| {
+                if crate::conformance::is_spec(event) {
+                    return recorder.spec(node, event, number, detail);
+                }
                 let what = What::Probe {
                     event,
                     id: number,

@@ -59,6 +59,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ),
     ("clock_wall", "clock-jump", "clock.sleeps_are_true"),
     ("never_recovers", "torn-write", LIVE_AGAIN),
+    ("starts_while_draining", "shutdown-race", "model.lifecycle"),
+    ("cap_off_by_one", "queue-saturation", "model.queue"),
 ];
 
 const SEEDS: u64 = 40;
