@@ -16,6 +16,18 @@ pub use stateright::semantics::{
     register::{Register, RegisterOp, RegisterRet},
 };
 
+/// An object whose histories can be judged.
+pub trait Object: SequentialSpec {
+    /// Whether it can never again answer so, whatever is done to it. Saying no is always right; saying yes where
+    /// it is true keeps the search from following a lost cause.
+    fn never_again(&self, op: &Self::Op, ret: &Self::Ret) -> bool {
+        let _ = (op, ret);
+        false
+    }
+}
+
+impl<T: Clone + Debug + PartialEq> Object for Register<T> {}
+
 /// A version that only grows, such as the head of a key: rotating returns the next, reading the present one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VersionHead(pub u64);
@@ -44,6 +56,15 @@ impl SequentialSpec for VersionHead {
                 HeadRet::Rotated(self.0)
             }
             HeadOp::Read => HeadRet::Head(self.0),
+        }
+    }
+}
+
+impl Object for VersionHead {
+    fn never_again(&self, _: &HeadOp, ret: &HeadRet) -> bool {
+        match ret {
+            HeadRet::Rotated(version) => *version <= self.0,
+            HeadRet::Head(version) => *version < self.0,
         }
     }
 }
@@ -116,7 +137,7 @@ impl<S: SequentialSpec> Default for History<S> {
 
 impl<S> History<S>
 where
-    S: SequentialSpec + Clone + Debug + Hash + PartialEq,
+    S: Object + Clone + Debug + Hash + PartialEq,
     S::Op: Clone + Debug + PartialEq,
     S::Ret: Clone + Debug + PartialEq,
 {
@@ -183,7 +204,7 @@ impl<K, S: SequentialSpec> Default for Histories<K, S> {
 impl<K, S> Histories<K, S>
 where
     K: Ord + Debug,
-    S: SequentialSpec + Clone + Debug + Hash + PartialEq,
+    S: Object + Clone + Debug + Hash + PartialEq,
     S::Op: Clone + Debug + PartialEq,
     S::Ret: Clone + Debug + PartialEq,
 {
@@ -231,7 +252,7 @@ struct Place<S> {
 
 impl<'a, S> Search<'a, S>
 where
-    S: SequentialSpec + Clone + Debug + Hash + PartialEq,
+    S: Object + Clone + Debug + Hash + PartialEq,
     S::Op: Clone + Debug + PartialEq,
     S::Ret: Clone + Debug + PartialEq,
 {
@@ -309,6 +330,13 @@ where
                 until = until.min(answered.returned);
                 next.push(n);
             }
+        }
+        let hopeless = |n: &usize| {
+            let answered = &self.answered[*n];
+            place.object.never_again(&answered.of.op, answered.ret)
+        };
+        if next.iter().any(hopeless) {
+            return;
         }
         self.expand_open(place, until, places);
         // The first to be answered is tried first, so it is pushed last.

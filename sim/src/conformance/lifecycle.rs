@@ -157,6 +157,8 @@ impl Follow {
             }
             "shutdown" => Step::Shutdown,
             "stop_alone" if !world.alive.contains(&task) || world.aborting.contains(&task) => {
+                // At most a restart that is due is forgotten: nothing is to be done.
+                let _ = world.machine.handle_stop(task, self.model.origin);
                 return Ok(Meaning::Agrees);
             }
             "stop_alone" => Step::StopAlone(task),

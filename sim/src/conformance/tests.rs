@@ -170,6 +170,11 @@ fn a_supervisor_that_misbehaves_leaves_the_model_at_that_event() {
             "registers no such task",
         ),
         ("fire 0 never 0", "no timer"),
+        // Stopped alone while it waited for its restart: the restart is off.
+        (
+            "ended 0 true 1\nstop_alone 0\nfire 0 restart 0\nstart 0 1",
+            "was not called for",
+        ),
     ] {
         strays::<lifecycle::Follow>(&format!("{UP}{more}"), says);
     }
