@@ -62,7 +62,7 @@ impl SpecEvent<'_> {
 pub struct Words<'a>(std::str::Split<'a, char>);
 
 impl Words<'_> {
-    pub fn next<T: std::str::FromStr>(&mut self) -> Result<T, String> {
+    pub fn word<T: std::str::FromStr>(&mut self) -> Result<T, String> {
         let word = self.0.next().ok_or("a word is missing")?;
         word.parse()
             .map_err(|_| format!("{word:?} was not expected"))

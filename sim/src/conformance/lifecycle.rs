@@ -71,7 +71,7 @@ impl Reading for Follow {
     fn read(&mut self, world: &mut World, event: &SpecEvent<'_>) -> Result<Meaning<Step>, String> {
         let task = TaskId(event.id);
         let deed = match event.name {
-            "start" => Deed::Start(task, event.words().next()?),
+            "start" => Deed::Start(task, event.words().word()?),
             "stop" => Deed::Stop(task),
             "abort" => Deed::Abort(task),
             "phase" => Deed::Enter(event.id),
@@ -164,8 +164,8 @@ impl Follow {
             "stop_alone" => Step::StopAlone(task),
             "ended" if world.aborting.contains(&task) => Step::Gone(task),
             "ended" => {
-                let panicked: bool = words.next()?;
-                let at = Duration::from_nanos(words.next()?);
+                let panicked: bool = words.word()?;
+                let at = Duration::from_nanos(words.word()?);
                 let done = !panicked
                     && (world.told.contains(&task)
                         || self
@@ -178,9 +178,9 @@ impl Follow {
                     false => Step::Panic { task, at },
                 }
             }
-            "fire" => Step::Fire(match words.next::<String>()?.as_str() {
+            "fire" => Step::Fire(match words.word::<String>()?.as_str() {
                 "restart" => Timer::Restart(task),
-                "stable" => Timer::Stable(task, words.next()?),
+                "stable" => Timer::Stable(task, words.word()?),
                 "stop" => Timer::Stop(task),
                 "phase" => Timer::Phase(event.id as usize),
                 other => return Err(format!("no timer {other:?}")),
@@ -217,9 +217,9 @@ impl Follow {
 /// The rules of a task as far as they decide anything here; names and backoffs do not.
 fn read_rules(event: &SpecEvent<'_>) -> Result<TaskRules, String> {
     let mut words = event.words();
-    let (phase, long_lived) = (words.next()?, words.next()?);
-    let (ready_while_restarting, exits): (bool, bool) = (words.next()?, words.next()?);
-    let (max_restarts, window) = (words.next()?, Duration::from_nanos(words.next()?));
+    let (phase, long_lived) = (words.word()?, words.word()?);
+    let (ready_while_restarting, exits): (bool, bool) = (words.word()?, words.word()?);
+    let (max_restarts, window) = (words.word()?, Duration::from_nanos(words.word()?));
     Ok(TaskRules {
         name: "task",
         kind: "task",

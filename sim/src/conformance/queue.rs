@@ -110,7 +110,7 @@ impl Reading for Follow {
     ) -> Result<(), String> {
         match event.name {
             "push" => {
-                let accepted: bool = event.words().next()?;
+                let accepted: bool = event.words().word()?;
                 // A push that may not wait gives up where one that may would begin to.
                 if after.producer_waits(0) {
                     let gives_up = self.model.next_state(after, Action::GiveUp(0));
