@@ -126,15 +126,26 @@ impl Bug {
         root: &Path,
         watch: &Watch,
     ) -> Result<(Scenario, RunResult), ScenarioError> {
-        let scenario = Scenario::load(root, &self.scenario)?;
+        let scenario = self.scenario(root)?;
+        let run = run::run_plan(&scenario, self.seed, watch, self.full_plan(&scenario));
+        Ok((scenario, run))
+    }
+
+    /// The plan; the first format had no operations, so these are drawn again.
+    pub fn full_plan(&self, scenario: &Scenario) -> Plan {
         let mut plan = self.plan.clone();
         if self.format == 1 {
-            let drawn = Plan::draw(&scenario, self.seed);
+            let drawn = Plan::draw(scenario, self.seed);
             (plan.ops, plan.sizes) = (drawn.ops, drawn.sizes);
         }
+        plan
+    }
+
+    /// Its scenario, if the plan still fits it.
+    pub fn scenario(&self, root: &Path) -> Result<Scenario, ScenarioError> {
+        let scenario = Scenario::load(root, &self.scenario)?;
         self.check(&scenario)?;
-        let run = run::run_plan(&scenario, self.seed, watch, plan);
-        Ok((scenario, run))
+        Ok(scenario)
     }
 
     /// The scenario may have changed since: what the plan speaks of must still be there.

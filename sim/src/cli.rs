@@ -1,4 +1,7 @@
-//! The `sim` command: list, run, sweep. Wrong words get one line and exit code 2; a violation exits 1.
+//! The `sim` command: list, run, sweep and what follows from a failure. Wrong words get one line and exit code 2; a violation exits 1.
+
+mod explain;
+mod models;
 
 mod cli_gates;
 
@@ -6,7 +9,7 @@ use std::{path::Path, process::ExitCode};
 
 use crate::{
     bug::Bug,
-    catalogue,
+    catalogue, conformance,
     run::{self, RunResult, Watch},
     scenario::{self, Scenario, ScenarioError},
     shrink,
@@ -24,6 +27,10 @@ sim: seeded simulations of the RON services
   sim replay FILE                            a bug file
   sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
   sim mutants [BUG…]                         plants each bug and hunts it (needs: cargo mutants-gate)
+  sim explain FILE | NAME --seed N [--html FILE] [--perfetto FILE]
+                                             which faults it needs, where it parts from a run that passes
+  sim models [MODEL…]                        checks every state of the models
+  sim explore MODEL [--port N]               opens a model in the browser, on this machine only
   sim words                                  every service, workload, fault, oracle and condition
 
 A test replays one seed: SIM_SEED=N cargo test -p sim NAME";
@@ -73,13 +80,19 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         "replay" => replay_bug(&root, &Args::parse(rest, &["--plant", "--mutant"])?),
         "coverage" => cli_gates::coverage(&root, &Args::parse(rest, &["--seeds", "--jobs"])?),
         "mutants" => cli_gates::mutants(&root, &Args::parse(rest, &["--jobs"])?),
+        "explain" => explain::explain(
+            &root,
+            &Args::parse(rest, &["--seed", "--html", "--perfetto", "--plant"])?,
+        ),
+        "models" => models::check_all(&Args::parse(rest, &[])?),
+        "explore" => models::explore(&Args::parse(rest, &["--port"])?),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
-            "no command {other:?}; there are: list, run, sweep, shrink, replay, coverage, mutants, words, help"
+            "no command {other:?}; there are: list, run, sweep, shrink, replay, explain, coverage, mutants, models, explore, words, help"
         ))),
     }
 }
@@ -154,6 +167,9 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
                 run.record.events,
                 live.as_secs_f64()
             );
+            for line in conformance::summary(&scenario.check.always, &run.record.marks) {
+                println!("{line}");
+            }
         }
         Some(_) => print_failure(&scenario, &run),
     }

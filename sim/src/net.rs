@@ -11,7 +11,7 @@ use std::{
     future::poll_fn,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -19,6 +19,7 @@ use std::{
 use ron_core::seam::{BoxFuture, Conn, Listener};
 
 use crate::{
+    detail::Message,
     felt::Felt,
     seed::{self, SimRng},
     timer,
@@ -105,7 +106,11 @@ const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 #[derive(Clone)]
 pub struct Network {
     state: Arc<Mutex<State>>,
+    tap: Arc<OnceLock<Tap>>,
 }
+
+/// Sees every message as it is sent.
+type Tap = Box<dyn Fn(Message) + Send + Sync>;
 
 struct State {
     rng: SimRng,
@@ -148,6 +153,7 @@ impl Network {
                 next_port: FIRST_EPHEMERAL_PORT,
                 connects: 0,
             })),
+            tap: Arc::default(),
         }
     }
 
@@ -170,6 +176,11 @@ impl Network {
     /// Where the faults that the host felt are noted.
     pub fn felt(&self, node: NodeId) -> Arc<Felt> {
         self.lock().host_of(node).felt.clone()
+    }
+
+    /// Shows every message from now on. Only the first tap counts.
+    pub fn tap(&self, see: impl Fn(Message) + Send + Sync + 'static) {
+        let _ = self.tap.set(Box::new(see));
     }
 
     pub fn resolve(&self, host: &str) -> Option<IpAddr> {

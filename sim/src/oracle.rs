@@ -51,6 +51,22 @@ pub trait Oracle: Send {
     fn finish(&mut self, view: &WorldView) -> Verdict {
         self.sample(view)
     }
+
+    /// The model it steps along with the run, if it does: it is then shown that model's specification events.
+    fn model(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A specification event of its model; such events are not part of the trace.
+    fn spec(&mut self, event: &Event) -> Verdict {
+        let _ = event;
+        Ok(())
+    }
+
+    /// How often the model took each kind of step, so far.
+    fn transitions(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// The world as oracles see it between events.
@@ -128,6 +144,8 @@ pub const ORACLES: &[OracleKind] = &[
     kms::rot_noticed::KIND,
     snapshot_fresh::KIND,
     bus_losses::KIND,
+    crate::conformance::lifecycle::KIND,
+    crate::conformance::queue::KIND,
 ];
 
 pub fn find(name: &str) -> Option<&'static OracleKind> {

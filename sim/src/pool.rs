@@ -95,6 +95,7 @@ async fn run(process: ProcessContext) -> StopReport {
     let (_, parts) = topology::declare(&config);
     let cap = parts.work.cap + usize::from(process.planted("cap_off_by_one"));
     let queue = Queue::new(parts.work.name, cap, parts.work.policy);
+    env.probe("spec.queue.began", parts.work.cap as u64, format_args!(""));
     let store = Store::open(&env).await;
     env.probe("pool.body_cap", config.body_bytes, format_args!(""));
     process.inspector.show_queue(Arc::new(Declared {
@@ -156,9 +157,16 @@ fn wire(
         // New requests are refused, queued jobs are finished.
         hook.draining.store(true, Ordering::Relaxed);
         hook.queue.close();
+        hook.env.probe("spec.queue.close", 0, format_args!(""));
+        if hook.planted("starts_while_draining") {
+            hook.env.probe("spec.lifecycle.start", 0, format_args!("1"));
+        }
     });
     let hook = app.clone();
-    let listening = supervisor.phase("listener", closing, move || drop(hook.queue.clear()));
+    let listening = supervisor.phase("listener", closing, move || {
+        let thrown = hook.queue.clear().len() as u64;
+        hook.env.probe("spec.queue.clear", thrown, format_args!(""));
+    });
 
     let mut spec = TaskSpec {
         ready_while_restarting: (config.ready_while_restarting && !app.planted("unready_on_panic"))

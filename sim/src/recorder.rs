@@ -2,11 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use crate::{
+    conformance,
+    detail::{Detail, Message},
     net::NodeId,
     oracle::{Oracle, Violation, WorldView},
     timer,
@@ -29,6 +32,8 @@ struct State {
     requests: u64,
     /// Prints what matters as it happens.
     echo: bool,
+    /// Kept only for a run that is to be explained.
+    detail: Option<Box<Detail>>,
 }
 
 impl Recorder {
@@ -43,12 +48,36 @@ impl Recorder {
                 seen_probes: BTreeSet::new(),
                 requests: 0,
                 echo,
+                detail: None,
             })),
         }
     }
 
     pub fn add_node(&self, name: &str) {
-        self.lock().node_names.push(name.to_owned());
+        let mut state = self.lock();
+        state.node_names.push(name.to_owned());
+        if let Some(detail) = &mut state.detail {
+            detail.nodes.push(name.to_owned());
+        }
+    }
+
+    /// From now on everything that a picture needs is kept; to be called before the first node is added.
+    pub fn keep_detail(&self) {
+        self.lock().detail = Some(Box::default());
+    }
+
+    /// A message is on its way.
+    pub fn message(&self, message: Message) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.messages.push(message);
+        }
+    }
+
+    /// Where a request goes, as `host:port`.
+    pub fn aim(&self, request: u64, to: &str) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.aim(request, to);
+        }
     }
 
     pub fn node_name(&self, node: NodeId) -> String {
@@ -76,10 +105,44 @@ impl Recorder {
                 state.violation.get_or_insert(Violation { at, oracle, why });
             }
         }
+        if let Some(detail) = &mut state.detail {
+            detail.events.push(event);
+        }
+    }
+
+    /// A specification event, for whoever follows its model; it is no part of the trace. Where nobody does
+    /// it costs next to nothing.
+    pub fn spec(&self, node: NodeId, event: &'static str, id: u64, detail: fmt::Arguments<'_>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let follows = |oracle: &dyn Oracle| {
+            oracle
+                .model()
+                .is_some_and(|model| conformance::is_of(event, model))
+        };
+        if !state.oracles.iter().any(|o| follows(o.as_ref())) {
+            return;
+        }
+        let at = timer::elapsed();
+        let detail = detail.to_string();
+        let event = Event {
+            at,
+            node: Some(node.0),
+            what: What::Probe { event, id, detail },
+        };
+        for oracle in &mut state.oracles {
+            if let Err(why) = oracle.spec(&event) {
+                let oracle = oracle.name();
+                state.violation.get_or_insert(Violation { at, oracle, why });
+            }
+        }
     }
 
     /// Shows every oracle the whole world, between events.
     pub fn sample(&self, view: &WorldView) {
+        if let Some(detail) = &mut self.lock().detail {
+            detail.sample(view);
+        }
         self.ask(|oracle| oracle.sample(view));
     }
 
@@ -122,6 +185,15 @@ impl Recorder {
     }
 
     fn take_record(state: &mut State, simulated: Duration) -> Record {
+        for oracle in &state.oracles {
+            let Some(model) = oracle.model() else {
+                continue;
+            };
+            for (step, count) in oracle.transitions() {
+                let mark = conformance::mark(model, step);
+                *state.marks.entry(mark).or_default() += count;
+            }
+        }
         Record {
             hash: state.trace.hash(),
             events: state.trace.events(),
@@ -131,6 +203,7 @@ impl Recorder {
             marks: std::mem::take(&mut state.marks),
             requests: state.requests,
             simulated,
+            detail: state.detail.take(),
         }
     }
 
@@ -197,4 +270,6 @@ pub struct Record {
     pub marks: BTreeMap<String, u64>,
     pub requests: u64,
     pub simulated: Duration,
+    /// For a run that was watched closely.
+    pub detail: Option<Box<Detail>>,
 }

@@ -41,6 +41,8 @@ pub struct Watch {
     pub mutant: Option<String>,
     /// A run whose tasks take no step for so long, in real time, is given up; a minute if not set.
     pub give_up_after: Option<Duration>,
+    /// Keeps what a picture of the run needs.
+    pub detail: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -178,6 +180,7 @@ fn broken(
         marks: BTreeMap::new(),
         requests: 0,
         simulated: Duration::ZERO,
+        detail: None,
     });
     let violation = Violation {
         at: Duration::ZERO,
@@ -222,6 +225,9 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
         .iter()
         .map(|name| (oracle::find(name).expect("validated").make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
+    if watch.detail {
+        recorder.keep_detail();
+    }
     *shared.lock().unwrap() = Some(recorder.clone());
     let options = run.options();
     if watch.echo {
@@ -369,6 +375,10 @@ fn build(
         ..Link::default()
     };
     let world = World::counted(seed, link, recorder.clone(), watch.plant.clone(), steps);
+    if watch.detail {
+        let recorder = recorder.clone();
+        world.net().tap(move |message| recorder.message(message));
+    }
     for spec in &scenario.node {
         let service = catalogue::service(&spec.service).expect("validated");
         let config = swarm::settled(&spec.config, plan.sizes.get(&spec.name));

@@ -267,6 +267,7 @@ impl Clients {
             key: item.key,
         });
         let to = &self.addresses[on];
+        self.world.recorder().aim(request, to);
         let mut message = http::Request::builder()
             .method("PUT")
             .uri(format!("http://{to}/items/{}", item.key));

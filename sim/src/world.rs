@@ -151,6 +151,9 @@ impl World {
                 );
             }),
             observer: Arc::new(move |node, event, number, detail| {
+                if crate::conformance::is_spec(event) {
+                    return recorder.spec(node, event, number, detail);
+                }
                 let what = What::Probe {
                     event,
                     id: number,

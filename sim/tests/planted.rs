@@ -72,6 +72,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "worker-panic-storm",
         "ready.off_while_down",
     ),
+    ("starts_while_draining", "shutdown-race", "model.lifecycle"),
+    ("cap_off_by_one", "queue-saturation", "model.queue"),
 ];
 
 const SEEDS: u64 = 40;

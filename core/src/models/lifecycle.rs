@@ -42,12 +42,14 @@ pub struct LifecycleModel {
     /// One task each.
     pub tasks: Vec<TaskRules>,
     pub phases: usize,
+    /// This one ignores that it is told to stop: only force ends it.
+    pub hangs: Option<TaskId>,
     /// Failures in the whole run: enough to go over the budget.
-    pub failures: u8,
+    pub failures: u32,
     /// Requests to shut down; more than one shows that the others change nothing.
-    pub shutdowns: u8,
+    pub shutdowns: u32,
     /// Tasks stopped alone.
-    pub stops_alone: u8,
+    pub stops_alone: u32,
     /// Any moment: only differences count.
     pub origin: Instant,
 }
@@ -89,6 +91,7 @@ impl LifecycleModel {
             defect,
             tasks: vec![worker, worker, appender],
             phases: 2,
+            hangs: Some(TaskId(0)),
             failures: 2,
             shutdowns: 2,
             stops_alone: 1,
@@ -96,11 +99,47 @@ impl LifecycleModel {
         }
     }
 
-    fn moment(&self, later: bool) -> Instant {
-        if later {
-            self.origin + WINDOW
-        } else {
-            self.origin
+    /// A process without tasks and without bounds, to be stepped along with one that runs.
+    pub fn following(phases: usize, origin: Instant) -> (Self, World) {
+        let model = LifecycleModel {
+            defect: Defect::None,
+            tasks: Vec::new(),
+            phases,
+            hangs: None,
+            failures: u32::MAX,
+            shutdowns: u32::MAX,
+            stops_alone: u32::MAX,
+            origin,
+        };
+        let world = model.empty();
+        (model, world)
+    }
+
+    /// Adds a task to a process that runs; `None` if it is draining, or has no such phase.
+    pub fn register(&mut self, world: &mut World, rules: TaskRules) -> Option<TaskId> {
+        let (task, actions) = world.machine.handle_register(rules, self.origin)?;
+        self.tasks.push(rules);
+        self.obey(world, actions);
+        Some(task)
+    }
+
+    fn empty(&self) -> World {
+        World {
+            machine: Lifecycle::new(vec![Duration::from_secs(3); self.phases]),
+            alive: BTreeSet::new(),
+            told: BTreeSet::new(),
+            aborting: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            aborts: 0,
+            failures: 0,
+            shutdowns: 0,
+            stops_alone: 0,
+            phases_entered: 0,
+            stops: 0,
+            stopping: false,
+            started_late: false,
+            stopped_early: false,
+            entered_out_of_order: false,
         }
     }
 
@@ -154,11 +193,11 @@ impl LifecycleModel {
         self.tasks[task.0 as usize].phase
     }
 
-    fn end(&self, world: &mut World, task: TaskId, how: Ended, later: bool) {
+    fn end(&self, world: &mut World, task: TaskId, how: Ended, at: Duration) {
         world.alive.remove(&task);
         world.aborting.remove(&task);
         let mut rng = Rng::seed_from_u64(0);
-        let now = self.moment(later);
+        let now = self.origin + at;
         let actions = world.machine.handle_ended(task, how, now, &mut rng);
         self.obey(world, actions);
         if self.defect == Defect::RestartsWhileDraining && how == Ended::Panicked && world.stopping
@@ -201,9 +240,9 @@ pub struct World {
     pub aborting: BTreeSet<TaskId>,
     pub timers: BTreeSet<Timer>,
     pub aborts: u64,
-    pub failures: u8,
-    pub shutdowns: u8,
-    pub stops_alone: u8,
+    pub failures: u32,
+    pub shutdowns: u32,
+    pub stops_alone: u32,
     pub phases_entered: u8,
     pub stops: u8,
     /// The process has been asked to stop, or gave up.
@@ -224,12 +263,13 @@ pub enum Step {
     Shutdown,
     /// A task is stopped alone.
     StopAlone(TaskId),
-    /// A task fails: at the first moment or, if `later`, when its earlier failures no longer count.
+    /// A task fails so long after the origin: the checker tries the origin itself, and when earlier failures
+    /// no longer count.
     Panic {
         task: TaskId,
-        later: bool,
+        at: Duration,
     },
-    /// A task that was told to stop does so.
+    /// A task that was told to stop does so, or one that is not long-lived is done.
     Finish(TaskId),
     /// An aborted task is gone.
     Gone(TaskId),
@@ -241,24 +281,7 @@ impl Model for LifecycleModel {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let deadlines = vec![Duration::from_secs(3); self.phases];
-        let mut world = World {
-            machine: Lifecycle::new(deadlines),
-            alive: BTreeSet::new(),
-            told: BTreeSet::new(),
-            aborting: BTreeSet::new(),
-            timers: BTreeSet::new(),
-            aborts: 0,
-            failures: 0,
-            shutdowns: 0,
-            stops_alone: 0,
-            phases_entered: 0,
-            stops: 0,
-            stopping: false,
-            started_late: false,
-            stopped_early: false,
-            entered_out_of_order: false,
-        };
+        let mut world = self.empty();
         for rules in &self.tasks {
             let registered = world.machine.handle_register(*rules, self.origin);
             let (_, actions) = registered.expect("a running process takes tasks");
@@ -276,12 +299,12 @@ impl Model for LifecycleModel {
                 steps.push(Step::StopAlone(*task));
             }
             if world.failures < self.failures {
-                for later in [false, true] {
-                    steps.push(Step::Panic { task: *task, later });
+                for at in [Duration::ZERO, WINDOW] {
+                    steps.push(Step::Panic { task: *task, at });
                 }
             }
-            // The first task hangs: only force ends it.
-            if world.told.contains(task) && task.0 != 0 {
+            let ends = world.told.contains(task) || !self.tasks[task.0 as usize].long_lived;
+            if ends && self.hangs != Some(*task) {
                 steps.push(Step::Finish(*task));
             }
         }
@@ -302,12 +325,12 @@ impl Model for LifecycleModel {
                 let actions = next.machine.handle_stop(task, self.origin);
                 self.obey(&mut next, actions);
             }
-            Step::Panic { task, later } => {
+            Step::Panic { task, at } => {
                 next.failures += 1;
-                self.end(&mut next, task, Ended::Panicked, later);
+                self.end(&mut next, task, Ended::Panicked, at);
             }
             Step::Finish(task) | Step::Gone(task) => {
-                self.end(&mut next, task, Ended::Finished, false);
+                self.end(&mut next, task, Ended::Finished, Duration::ZERO);
             }
             Step::Fire(timer) => {
                 next.timers.remove(&timer);

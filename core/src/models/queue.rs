@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Which item: its producer, and how many that one offered before.
-pub type Id = (usize, u8);
+pub type Id = (usize, u32);
 
 /// What to try.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct WorkQueue<P> {
     pub cap: usize,
     pub producers: usize,
     /// Offered by each producer.
-    pub items: u8,
+    pub items: u32,
     pub consumers: usize,
     /// Pops that each consumer may drop while it waits.
     pub cancels: u8,
@@ -74,7 +74,7 @@ pub enum Actor {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Producer {
     /// How many were decided.
-    done: u8,
+    done: u32,
     /// In the middle of a push.
     waits: bool,
     slot: Option<Slot>,
@@ -97,6 +97,8 @@ pub enum Action {
     Pop(usize),
     Cancel(usize),
     Close,
+    /// Once closed, what is left is thrown out.
+    Clear,
 }
 
 /// An accepted push, told to the model: which item had to leave for it.
@@ -169,6 +171,8 @@ where
         }
         if !world.line.ring.is_closed() {
             actions.push(Action::Close);
+        } else if !world.line.ring.is_empty() {
+            actions.push(Action::Clear);
         }
     }
 
@@ -179,6 +183,7 @@ where
             Action::GiveUp(at) => self.give_up(&mut world, at),
             Action::Pop(at) => self.pop(&mut world, at),
             Action::Cancel(at) => self.cancel(&mut world, at),
+            Action::Clear => world.dropped.extend(world.line.ring.clear()),
             Action::Close => {
                 world.line.ring.close();
                 if self.flaw == Some(Flaw::LosesOnClose) {
@@ -291,6 +296,36 @@ where
 }
 
 impl World {
+    /// What was taken last.
+    pub fn last_taken(&self) -> Option<Id> {
+        self.taken.last().copied()
+    }
+
+    pub fn last_refused(&self) -> Option<Id> {
+        self.refused.last().copied()
+    }
+
+    /// Whether a producer is in the middle of a push.
+    pub fn producer_waits(&self, at: usize) -> bool {
+        self.producers.get(at).is_some_and(|p| p.waits)
+    }
+
+    /// The items in the queue, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Id> {
+        self.line.ring.items()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.line.ring.is_closed()
+    }
+
+    /// Drops the account of what has left the queue, for a run that goes on and on.
+    pub fn forget_settled(&mut self) {
+        self.taken.clear();
+        self.refused.clear();
+        self.dropped.clear();
+    }
+
     fn decided<A: Displaced>(&mut self, at: usize, result: Result<A, Refused<Id>>) {
         match result {
             Ok(accepted) => self.dropped.extend(accepted.displaced()),

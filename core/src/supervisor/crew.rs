@@ -34,6 +34,8 @@ pub(super) struct Crew {
     news: Subscriber,
     view: SupervisorView,
     rng: Rng,
+    /// Times are told from here.
+    began: Instant,
     phases: Vec<Phase>,
     shutdown: Shutdown,
     members: BTreeMap<TaskId, Member>,
@@ -82,7 +84,10 @@ impl Crew {
         shared.machine = Lifecycle::new(phases.iter().map(|phase| phase.deadline).collect());
         shared.phases = phases.iter().map(|phase| phase.name).collect();
         drop(shared);
+        let phase_count = phases.len() as u64;
+        env.probe("spec.lifecycle.began", phase_count, format_args!(""));
         Crew {
+            began: env.now(),
             rng: env.rng(),
             news: bus.subscribe(),
             process_gate: readiness.gate(PROCESS_GATE),
@@ -106,6 +111,19 @@ impl Crew {
     pub fn register(&mut self, rules: TaskRules, factory: Factory) -> Option<TaskId> {
         let now = self.env.now();
         let (id, actions) = self.view.lock().machine.handle_register(rules, now)?;
+        self.env.probe(
+            "spec.lifecycle.register",
+            id.0,
+            format_args!(
+                "{} {} {} {} {} {}",
+                rules.phase,
+                rules.long_lived,
+                rules.ready_while_restarting,
+                rules.escalate == Escalate::Exit,
+                rules.restart.max_restarts,
+                rules.restart.window.as_nanos(),
+            ),
+        );
         let closable = !rules.ready_while_restarting || rules.escalate == Escalate::ReadinessOff;
         let gate = closable.then(|| self.readiness.gate(format!("task:{}", rules.name)));
         let member = Member {
@@ -173,6 +191,8 @@ impl Crew {
                 let _ = reply.send(self.register(rules, factory));
             }
             Event::Command(Command::Stop(id)) => {
+                self.env
+                    .probe("spec.lifecycle.stop_alone", id.0, format_args!(""));
                 let now = self.env.now();
                 let actions = self.view.lock().machine.handle_stop(id, now);
                 self.apply(actions);
@@ -184,6 +204,8 @@ impl Crew {
 
     fn drain(&mut self, reason: String) {
         self.reason = Some(reason);
+        self.env
+            .probe("spec.lifecycle.shutdown", 0, format_args!(""));
         let now = self.env.now();
         let actions = self.view.lock().machine.handle_shutdown(now);
         self.apply(actions);
@@ -204,6 +226,12 @@ impl Crew {
             Err(_) => Ended::Panicked,
         };
         let now = self.env.now();
+        let since = now.saturating_duration_since(self.began).as_nanos();
+        self.env.probe(
+            "spec.lifecycle.ended",
+            id.0,
+            format_args!("{} {since}", how == Ended::Panicked),
+        );
         let actions = (self.view.lock().machine).handle_ended(id, how, now, &mut self.rng);
         self.apply(actions);
         self.forget(id);
@@ -215,6 +243,7 @@ impl Crew {
             && at <= now
         {
             self.timers.pop_first();
+            self.tell_fired(timer);
             let actions = self.view.lock().machine.handle_timer(timer, now);
             self.apply(actions);
         }
@@ -236,15 +265,31 @@ impl Crew {
                 Action::Stop(id) => {
                     if !crate::mutant!("supervisor.stop_not_told") {
                         self.members[&id].stop.trigger();
+                        self.env
+                            .probe("spec.lifecycle.stop", id.0, format_args!(""));
                     }
                 }
                 Action::Abort(id) => self.abort(id),
                 Action::Unready => self.announce(),
                 Action::GateChanged(id) => self.set_gate(id),
                 Action::Escalated(id) => self.escalated(id),
-                Action::Stopped(_) => {}
+                Action::Stopped(_) => {
+                    self.env
+                        .probe("spec.lifecycle.stopped", 0, format_args!(""));
+                }
             }
         }
+    }
+
+    fn tell_fired(&self, timer: Timer) {
+        let (id, word, incarnation) = match timer {
+            Timer::Restart(id) => (id.0, "restart", 0),
+            Timer::Stable(id, incarnation) => (id.0, "stable", incarnation),
+            Timer::Stop(id) => (id.0, "stop", 0),
+            Timer::Phase(phase) => (phase as u64, "phase", 0),
+        };
+        let detail = format_args!("{word} {incarnation}");
+        self.env.probe("spec.lifecycle.fire", id, detail);
     }
 
     fn launch(&mut self, id: TaskId, incarnation: u32) {
@@ -263,6 +308,8 @@ impl Crew {
         member.running = Some(self.env.spawn(member.rules.name, tracked));
         self.view.lock().killers.insert(id, killer);
         self.endings.push(Box::pin(await_end(id, ending)));
+        self.env
+            .probe("spec.lifecycle.start", id.0, format_args!("{incarnation}"));
         if incarnation > 0 {
             let task = label(&member.rules);
             self.env.probe(
@@ -281,6 +328,8 @@ impl Crew {
     fn enter(&mut self, phase: usize) {
         let Phase { name, on_enter, .. } = &mut self.phases[phase];
         self.env.probe("phase", 0, format_args!("{name}"));
+        self.env
+            .probe("spec.lifecycle.phase", phase as u64, format_args!(""));
         tracing::info!(phase = *name, "draining");
         if let Some(hook) = on_enter.take()
             && catch_unwind(AssertUnwindSafe(hook)).is_err()
@@ -293,6 +342,8 @@ impl Crew {
         let member = &self.members[&id];
         if let Some(running) = &member.running {
             running.abort();
+            self.env
+                .probe("spec.lifecycle.abort", id.0, format_args!(""));
         }
         let task = label(&member.rules);
         self.env.probe("task.aborted", id.0, format_args!("{task}"));
@@ -311,6 +362,8 @@ impl Crew {
         });
         let reason = reason.clone();
         self.process_gate.close("draining");
+        self.env
+            .probe("spec.lifecycle.unready", 0, format_args!(""));
         self.env.probe("shutdown", 0, format_args!("{reason}"));
         tracing::info!(reason, "shutting down");
         if !self.announced {

@@ -16,7 +16,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{HostState, Incarnation, Network, NodeId, stale};
-use crate::timer;
+use crate::{detail::Message, timer};
 
 /// Bytes that may be under way or unread in one direction.
 const WINDOW: usize = 64 * 1024;
@@ -183,6 +183,7 @@ impl Wire {
         };
         let Some(transit) = transit else {
             // A reset is not retransmitted: across a partition it is simply lost.
+            self.show(side, &payload, len, None);
             if !matches!(payload, Payload::Reset) {
                 pair.lanes[side].stalled.push_back(payload);
             }
@@ -195,6 +196,7 @@ impl Wire {
         let arrives = departs + transit.travel;
         let arrives = lane.last_arrival.map_or(arrives, |last| last.max(arrives));
         lane.last_arrival = Some(arrives);
+        self.show(side, &payload, len, Some(arrives));
         let resets = matches!(payload, Payload::Reset);
         lane.segments.push_back(Segment { arrives, payload });
         lane.promise_reader();
@@ -206,6 +208,26 @@ impl Wire {
         if pair.ends[1 - side] != End::Open {
             self.arrive_at_no_reader(pair, side);
         }
+    }
+
+    /// Tells whoever taps the network.
+    fn show(&self, side: usize, payload: &Payload, bytes: usize, arrives: Option<Instant>) {
+        let Some(tap) = self.net.tap.get() else {
+            return;
+        };
+        let (now, sent) = (timer::now(), timer::elapsed());
+        tap(Message {
+            from: self.ends[side].0.0,
+            to: self.ends[1 - side].0.0,
+            sent,
+            arrives: arrives.map(|at| sent + (at - now)),
+            bytes,
+            kind: match payload {
+                Payload::Data(_) => "data",
+                Payload::Fin => "end",
+                Payload::Reset => "reset",
+            },
+        });
     }
 
     /// Bytes for an end without a reader: a live machine answers with a reset, a silent one not at all.

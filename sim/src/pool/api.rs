@@ -97,7 +97,11 @@ async fn store(
         return Err(unavailable("broken"));
     }
     let (job, answer) = Job::new(&app.env, key);
-    if let Err(refused) = app.queue.push(job) {
+    let pushed = app.queue.push(job);
+    let accepted = pushed.is_ok();
+    app.env
+        .probe("spec.queue.push", key, format_args!("{accepted}"));
+    if let Err(refused) = pushed {
         refused.item.refused();
         return Err(
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy").retry_after(Duration::from_secs(1))

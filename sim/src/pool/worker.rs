@@ -71,6 +71,7 @@ impl Drop for Job {
 /// Takes jobs until the queue is closed and empty.
 pub async fn run(app: Arc<App>) {
     while let Some(job) = app.queue.pop().await {
+        app.env.probe("spec.queue.pop", job.key, format_args!(""));
         if app.planted("lose_job") && job.key % 7 == 5 {
             std::mem::forget(job);
             continue;

@@ -1,0 +1,106 @@
+//! `sim explain`: why a filed bug, or a seed, fails; in lines, as a page, as a trace for Perfetto.
+
+use std::{path::Path, process::ExitCode};
+
+use super::{Args, Wrong, commit, replay_line};
+use crate::{
+    bug::Bug,
+    explain, perfetto,
+    plan::Plan,
+    run::{self, Watch},
+    scenario::Scenario,
+    shrink, timeline,
+};
+
+pub(super) fn explain(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let case = find(root, args)?;
+    let Case {
+        scenario,
+        seed,
+        plan,
+        replay,
+    } = &case;
+    println!("replay  {replay}      (commit {})", commit());
+    let explanation = explain::explain(scenario, *seed, plan, args.value("--plant"));
+    let failed = match explanation.run.violation() {
+        Some(violation) => {
+            println!("FAILED  {} seed {seed}: {violation}", scenario.name);
+            print!("{}", explanation.text());
+            true
+        }
+        None => {
+            println!(
+                "{} seed {seed} passes: there is nothing to explain",
+                scenario.name
+            );
+            false
+        }
+    };
+    if let Some(file) = args.value("--html") {
+        write(file, &timeline::html(&explanation, replay))?;
+        println!("see     {file} ({} events)", explanation.run.record.events);
+    }
+    if let Some(file) = args.value("--perfetto") {
+        write(file, &perfetto::trace(&explanation.run).to_string())?;
+        println!("see     {file} (open it in Perfetto or chrome://tracing)");
+    }
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+struct Case {
+    scenario: Scenario,
+    seed: u64,
+    plan: Plan,
+    replay: String,
+}
+
+/// A bug file as it is; a seed with its plan shrunk first.
+fn find(root: &Path, args: &Args) -> Result<Case, Wrong> {
+    let [name] = &args.names[..] else {
+        return Err(Wrong(
+            "explain takes one bug file, or one scenario and a seed: sim explain NAME --seed N"
+                .to_owned(),
+        ));
+    };
+    let plant = args.value("--plant");
+    if let Some(seed) = args.number("--seed")? {
+        let scenario = Scenario::load(root, name)?;
+        let watch = Watch {
+            plant: plant.map(str::to_owned),
+            ..Watch::default()
+        };
+        let run = run::run(&scenario, seed, &watch);
+        let plan = match run.violation() {
+            Some(v) => shrink::shrink(&scenario, seed, &run.plan, v.oracle, &watch).plan,
+            None => run.plan,
+        };
+        let replay = replay_line(&scenario, seed);
+        return Ok(Case {
+            scenario,
+            seed,
+            plan,
+            replay,
+        });
+    }
+    if !name.ends_with(".toml") {
+        return Err(Wrong(format!(
+            "{name:?} is no bug file (NAME.toml); a scenario needs its seed: sim explain {name} --seed N"
+        )));
+    }
+    let bug = Bug::load(Path::new(name))?;
+    let scenario = bug.scenario(root)?;
+    Ok(Case {
+        plan: bug.full_plan(&scenario),
+        scenario,
+        seed: bug.seed,
+        replay: format!("sim replay {name}"),
+    })
+}
+
+fn write(file: &str, text: &str) -> Result<(), Wrong> {
+    std::fs::write(file, text).map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))
+}

@@ -1,0 +1,48 @@
+//! One HTTP ping-pong, twice: on turmoil and on our simulator, with the same hyper on top of both.
+//!
+//! Each client sends its requests one after the other over one connection that is kept open; the server
+//! answers at once. Latency is the same constant each way on both sides, because that is the one distribution
+//! both can draw.
+
+pub mod ours;
+pub mod theirs;
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, body::Incoming, client::conn::http1::SendRequest};
+
+pub const PORT: u16 = 7000;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub clients: usize,
+    /// Of each client.
+    pub requests: usize,
+    /// One way, for every message.
+    pub latency: Duration,
+}
+
+impl Load {
+    pub fn total(&self) -> usize {
+        self.clients * self.requests
+    }
+}
+
+/// The server's whole work.
+pub async fn pong(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(Bytes::from_static(b"pong"))))
+}
+
+/// One request and its whole answer.
+pub async fn ping(sender: &mut SendRequest<Full<Bytes>>) {
+    let request = Request::get("/ping")
+        .header("host", "server")
+        .body(Full::new(Bytes::new()))
+        .expect("a valid request");
+    let answer = sender.send_request(request).await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    let body = answer.into_body().collect().await.expect("its body");
+    assert_eq!(&body.to_bytes()[..], b"pong");
+}
