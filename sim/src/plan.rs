@@ -147,6 +147,7 @@ mod tests {
             let key = |key: &&str| match *key {
                 "task" => "task = \"worker\"\n".to_owned(),
                 "one_way" => "one_way = true\n".to_owned(),
+                "path" => "path = \"items\"\n".to_owned(),
                 key => format!("{key} = [100, 200]\n"),
             };
             let keys: String = kind.keys.iter().map(key).collect();
