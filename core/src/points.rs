@@ -52,6 +52,10 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 
 /// Says that some simulated run must come by here, or the runs prove less than they seem to.
 #[cfg(feature = "sim")]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! sometimes {
     ($name:literal) => {{
@@ -70,6 +74,10 @@ macro_rules! sometimes {
 
 /// Says that some simulated run must come by here; this build watches none.
 #[cfg(not(feature = "sim"))]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! sometimes {
     ($name:literal) => {
@@ -84,6 +92,10 @@ macro_rules! sometimes {
 
 /// True now and then in runs that drew this point: the place to do what is rare but allowed.
 #[cfg(feature = "sim")]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! buggify {
     ($name:literal) => {{
@@ -102,6 +114,10 @@ macro_rules! buggify {
 
 /// Never true: this build has no simulated run to bend.
 #[cfg(not(feature = "sim"))]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! buggify {
     ($name:literal) => {
@@ -117,6 +133,10 @@ macro_rules! buggify {
 
 /// True while this planted bug is tried.
 #[cfg(feature = "mutants")]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! mutant {
     ($name:literal) => {{
@@ -135,6 +155,10 @@ macro_rules! mutant {
 
 /// Never true: this build has no planted bugs.
 #[cfg(not(feature = "mutants"))]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "the table is that of the caller's crate"
+)]
 #[macro_export]
 macro_rules! mutant {
     ($name:literal) => {

@@ -126,7 +126,7 @@ pub fn draw(scenario: &Scenario, seed: u64) -> Vec<Op> {
 }
 
 /// An operation that is late by more than this because its client was busy is not sent.
-const LATE: Duration = Duration::from_millis(100);
+const LATE: Duration = Duration::from_secs(2);
 
 /// Carries out the operations, counted from now; returns when the last client is done.
 pub async fn carry_out(clients: Clients, ops: Vec<Op>) {

@@ -8,6 +8,7 @@
 mod faults;
 mod net;
 mod recorder;
+mod trouble;
 
 use std::{io, net::SocketAddr, time::Duration};
 
