@@ -120,12 +120,7 @@ impl Entry {
 }
 
 impl Held {
-    pub fn new(
-        key: &Key,
-        version: u32,
-        sealed: Vec<u8>,
-        public_raw: Vec<u8>,
-    ) -> Option<Held> {
+    pub fn new(key: &Key, version: u32, sealed: Vec<u8>, public_raw: Vec<u8>) -> Option<Held> {
         let algorithm = key.algorithm();
         let public = match algorithm.key_use() {
             // A version that was lost before it was stored has no public half.

@@ -14,7 +14,7 @@ pub const KIND: OracleKind = OracleKind {
 /// Fewer answers say nothing about a percentile.
 const ENOUGH: usize = 40;
 /// Scenarios with this law begin their flood here.
-const FLOOD_FROM_S: f64 = 10.0;
+const FLOOD_FROM_S: f64 = 7.0;
 
 #[derive(Default)]
 struct Fair {
