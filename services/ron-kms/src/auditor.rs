@@ -74,6 +74,8 @@ pub struct Auditor {
     note_writer: RankedMutex<SnapshotWriter<Note>>,
     attempts: AtomicU64,
     pub append_wanted: Notify,
+    /// The appender gathers no longer: somebody waits for what was queued.
+    pub hurry: Notify,
     pub checkpoint_wanted: Notify,
 }
 
@@ -222,6 +224,7 @@ impl Auditor {
             note_writer: RankedMutex::new(NOTE_LOCK, note_writer),
             attempts: AtomicU64::new(0),
             append_wanted: Notify::new(),
+            hurry: Notify::new(),
             checkpoint_wanted: Notify::new(),
         };
         Ok(Recovered {
@@ -250,6 +253,7 @@ impl Auditor {
             Ok(Admission::Unrecorded) => Err(Refusal::Integrity),
             Err(Refusal::NotReserved) => {
                 self.append_wanted.notify_one();
+                self.hurry.notify_one();
                 Err(Refusal::NotReserved)
             }
             Err(refusal) => Err(refusal),
@@ -279,6 +283,7 @@ impl Auditor {
             waiter,
         };
         match self.queue.push(&self.env, item).await {
+            Ok(None) if durable.is_some() => self.hurry.notify_one(),
             Ok(None) => {}
             Ok(Some(displaced)) => self.drop_item(displaced),
             Err(Refused { item, .. }) => {

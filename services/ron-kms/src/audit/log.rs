@@ -244,6 +244,7 @@ impl AuditLog {
         }
         let mut acts = Vec::new();
         let mut flight = InFlight::new(self.size());
+        flight.batch.reserve(events.len());
         self.add_due(&mut flight, wall_ms);
         for event in events {
             if let Err(act) = self.add(&mut flight, event, wall_ms) {

@@ -37,7 +37,7 @@ impl Edge {
 
     pub fn push(&mut self, entry: &[u8]) -> Result<Hash, TileError> {
         let hash = leaf_hash(entry);
-        self.entries.extend(tiles::encode_entries([entry])?);
+        tiles::encode_entry(entry, &mut self.entries)?;
         self.size += 1;
         if self.size.is_multiple_of(TILE_WIDTH) {
             let bytes = std::mem::take(&mut self.entries);
