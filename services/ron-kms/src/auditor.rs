@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     audit::{
         checkpoint::{Checkpoint, SigningKeys, Trust},
-        log::{Act, Admission, Answer, AuditLog, Head, Refusal, Submission, Trouble},
+        log::{Act, Admission, Answer, AuditLog, Head, Policy, Refusal, Submission, Trouble},
         merkle::prove_inclusion,
         receipt::Receipt,
         record::{Action, Event, Seq},
@@ -67,6 +67,8 @@ pub struct Auditor {
     pub append_deadline: Duration,
     pub checkpoint_deadline: Duration,
     pub batch_max: usize,
+    /// As the machine has it; never changes.
+    policy: Policy,
     log: RankedMutex<AuditLog>,
     started: Instant,
     keys: LogKeys,
@@ -217,6 +219,7 @@ impl Auditor {
             append_deadline: Duration::from_millis(config.audit.append_deadline_ms),
             checkpoint_deadline: Duration::from_millis(config.audit.checkpoint_deadline_ms),
             batch_max: config.audit.batch_max,
+            policy,
             log: RankedMutex::new(AUDIT_LOCK, recovered.log),
             started: env.now(),
             keys,
@@ -267,7 +270,7 @@ impl Auditor {
         event: Event,
         attachment: Vec<u8>,
     ) -> Result<Recorded, Trouble> {
-        let rule = self.log.lock().answer_rule(&event);
+        let rule = self.policy.answer_rule(&event);
         let seq = number.as_ref().and_then(|n| n.seq).or(event.seq());
         let (waiter, durable) = match rule {
             Answer::Now => (None, None),

@@ -170,10 +170,7 @@ impl AuditLog {
 
     /// When the answer to what this event tells may leave.
     pub fn answer_rule(&self, event: &Event) -> Answer {
-        match self.policy {
-            Policy::Shed if event.may_be_shed() => Answer::Now,
-            _ => Answer::WhenDurable,
-        }
+        self.policy.answer_rule(event)
     }
 
     /// There is something to write even if no event comes.
