@@ -10,16 +10,24 @@ mod inflate;
 mod rate;
 mod settings;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::ready,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::{
     Router,
     body::Body,
-    extract::{MatchedPath, Request, State},
-    middleware::{Next, from_fn_with_state},
+    extract::{MatchedPath, Request},
     response::{IntoResponse, Response},
+    routing::Route,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tower_layer::Layer;
+use tower_service::Service;
 
 pub use body::GuardedBody;
 pub use in_flight::{InFlight, Permit};
@@ -33,6 +41,7 @@ use crate::{
     deadline::Deadline,
     lock::{LEAF, LockDecl, RankedMutex},
     problem::{BodyFault, Problem},
+    seam::BoxFuture,
     serve::Peer,
     telemetry::{Kernel, Telemetry},
 };
@@ -47,6 +56,7 @@ pub struct Admission {
     draining: Arc<dyn Fn() -> bool + Send + Sync>,
     auth: Option<Arc<Gate>>,
     on_reject: OnReject,
+    on_body_fault: body::OnFault,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +125,7 @@ impl Admission {
             draining: Arc::new(|| false),
             auth: None,
             on_reject: Arc::new(|_| {}),
+            on_body_fault: on_body_fault(telemetry.kernel(), Arc::new(|_| {})),
         }
     }
 
@@ -133,6 +144,7 @@ impl Admission {
     /// Told of every refusal, once.
     pub fn on_reject(mut self, told: impl Fn(Reject) + Send + Sync + 'static) -> Self {
         self.on_reject = Arc::new(told);
+        self.on_body_fault = on_body_fault(&self.kernel, self.on_reject.clone());
         self
     }
 
@@ -142,7 +154,7 @@ impl Admission {
 
     /// Puts the layer around the routes added so far. Health and metrics stay outside of it.
     pub fn guard(self: &Arc<Self>, router: Router) -> Router {
-        router.layer(from_fn_with_state(self.clone(), admit))
+        router.layer(Guard(self.clone()))
     }
 
     fn refuse(&self, reject: Reject, problem: Problem) -> Problem {
@@ -228,6 +240,19 @@ impl Admission {
         }
     }
 
+    /// All of them.
+    fn pass(&self, mut request: Request) -> Result<(Request, Deadline, Permit), Problem> {
+        self.check_draining()?;
+        let deadline = self.check_deadline(request.headers())?;
+        self.check_rate()?;
+        let endpoint = request.extensions().get::<MatchedPath>();
+        let permit = self.enter(endpoint.map_or("other", MatchedPath::as_str))?;
+        self.identify(&mut request)?;
+        let mut request = self.guard_body(request)?;
+        request.extensions_mut().insert(deadline);
+        Ok((request, deadline, permit))
+    }
+
     fn guard_body(&self, request: Request) -> Result<Request, Problem> {
         let fault = |fault: BodyFault| self.refuse(body::reject_of(fault), fault.problem());
         let headers = request.headers();
@@ -251,46 +276,77 @@ impl Admission {
             parts.headers.remove(header::CONTENT_ENCODING);
             parts.headers.remove(header::CONTENT_LENGTH);
         }
-        let (kernel, told) = (self.kernel.clone(), self.on_reject.clone());
-        let on_fault = move |fault| {
-            if matches!(fault, BodyFault::Timeout { .. }) {
-                kernel.io_timeouts.with(&["read"]).inc();
-            }
-            if fault != BodyFault::Lost {
-                told(body::reject_of(fault));
-            }
-        };
         let limit = self.limits.body_timeout;
-        let guarded = GuardedBody::new(body, cap, inflater, limit, self.env.sleep(limit), on_fault);
+        let on_fault = self.on_body_fault.clone();
+        let guarded = GuardedBody::new(body, cap, inflater, limit, &self.env, on_fault);
         Ok(Request::from_parts(parts, Body::new(guarded)))
     }
 }
 
-async fn admit(State(admission): State<Arc<Admission>>, request: Request, next: Next) -> Response {
-    match pass(&admission, request, next).await {
-        Ok(response) => response,
-        Err(problem) => problem.into_response(),
+fn on_body_fault(kernel: &Kernel, told: OnReject) -> body::OnFault {
+    let timeouts = kernel.io_timeouts.clone();
+    Arc::new(move |fault| {
+        if matches!(fault, BodyFault::Timeout { .. }) {
+            timeouts.with(&["read"]).inc();
+        }
+        if fault != BodyFault::Lost {
+            told(body::reject_of(fault));
+        }
+    })
+}
+
+#[derive(Clone)]
+struct Guard(Arc<Admission>);
+
+/// A route behind the stages.
+#[derive(Clone)]
+struct Guarded {
+    admission: Arc<Admission>,
+    route: Route,
+}
+
+impl Layer<Route> for Guard {
+    type Service = Guarded;
+
+    fn layer(&self, route: Route) -> Guarded {
+        let admission = self.0.clone();
+        Guarded { admission, route }
     }
 }
 
-async fn pass(a: &Admission, mut request: Request, next: Next) -> Result<Response, Problem> {
-    a.check_draining()?;
-    let deadline = a.check_deadline(request.headers())?;
-    a.check_rate()?;
-    let endpoint = request.extensions().get::<MatchedPath>();
-    let permit = a.enter(endpoint.map_or("other", MatchedPath::as_str))?;
-    a.identify(&mut request)?;
-    let mut request = a.guard_body(request)?;
-    request.extensions_mut().insert(deadline);
-    let until = if crate::mutant!("admission.deadline_ignored") {
-        Deadline::after(a.env.now(), Duration::MAX)
-    } else {
-        deadline
-    };
-    let response = a.env.timeout_at(until.instant(), next.run(request)).await;
-    let response = response.map_err(|_| a.deadline_exceeded())?;
-    // A response is in flight until its body has been sent, or given up.
-    Ok(response.map(|body| Body::new(in_flight::HeldBody::new(body, permit))))
+impl Service<Request> for Guarded {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request>::poll_ready(&mut self.route, cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let (request, deadline, permit) = match self.admission.pass(request) {
+            Ok(passed) => passed,
+            Err(problem) => return Box::pin(ready(Ok(problem.into_response()))),
+        };
+        let answer = self.route.call(request);
+        let admission = self.admission.clone();
+        let until = if crate::mutant!("admission.deadline_ignored") {
+            Deadline::after(admission.env.now(), Duration::MAX)
+        } else {
+            deadline
+        };
+        Box::pin(async move {
+            let answer = admission.env.timeout_at(until.instant(), answer).await;
+            Ok(match answer {
+                // A response is in flight until its body has been sent, or given up.
+                Ok(Ok(response)) => {
+                    response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
+                }
+                Ok(Err(never)) => match never {},
+                Err(_) => admission.deadline_exceeded().into_response(),
+            })
+        })
+    }
 }
 
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {

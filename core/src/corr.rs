@@ -3,18 +3,25 @@
 //! It is found in the request's extensions, the tracing span around its handling, the response header and
 //! the body of every problem, so that a client's complaint leads to the log line.
 
-use std::sync::Arc;
-
-use axum::{
-    Router,
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
 };
+
+use axum::{Router, extract::Request, response::Response, routing::Route};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use rand_core::Rng as _;
+use tower_layer::Layer;
+use tower_service::Service;
 use tracing::Instrument;
 
-use crate::{Env, problem::Problem};
+use crate::{
+    Env, Rng,
+    lock::{LEAF, LockDecl, RankedMutex},
+    problem::Problem,
+    seam::BoxFuture,
+};
 
 pub const CORR_ID: HeaderName = HeaderName::from_static("x-corr-id");
 
@@ -36,26 +43,75 @@ impl CorrId {
         Some(CorrId(id.into()))
     }
 
-    fn draw(env: &Env) -> CorrId {
+    fn draw(ids: &RankedMutex<Rng>) -> CorrId {
         let mut bytes = [0; 16];
-        env.fill_random(&mut bytes);
-        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-        CorrId(hex.into())
+        ids.lock().fill_bytes(&mut bytes);
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+        CorrId(String::from_utf8_lossy(&hex).into())
     }
 }
 
 /// Puts the layer around a router: the outermost one, so that every answer carries the id.
 pub fn with_corr_ids(router: Router, env: &Env) -> Router {
-    router.layer(from_fn_with_state(env.clone(), correlate))
+    // Ids are no secrets: a generator of their own is cheaper than the system's for each request.
+    let ids = Arc::new(RankedMutex::new(IDS, env.rng()));
+    router.layer(Correlate { ids })
 }
 
-async fn correlate(State(env): State<Env>, mut request: Request, next: Next) -> Response {
-    let id = CorrId::from_headers(request.headers()).unwrap_or_else(|| CorrId::draw(&env));
-    let span = tracing::info_span!(
-        "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
-    );
-    request.extensions_mut().insert(id.clone());
-    let mut response = next.run(request).instrument(span).await;
+const IDS: LockDecl = LockDecl {
+    name: "corr_ids",
+    rank: LEAF,
+    guards: "the generator of correlation ids",
+};
+
+#[derive(Clone)]
+struct Correlate {
+    ids: Arc<RankedMutex<Rng>>,
+}
+
+/// A route whose requests have ids.
+#[derive(Clone)]
+struct Correlated {
+    ids: Arc<RankedMutex<Rng>>,
+    route: Route,
+}
+
+impl Layer<Route> for Correlate {
+    type Service = Correlated;
+
+    fn layer(&self, route: Route) -> Correlated {
+        let ids = self.ids.clone();
+        Correlated { ids, route }
+    }
+}
+
+impl Service<Request> for Correlated {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request>::poll_ready(&mut self.route, cx)
+    }
+
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let id = CorrId::from_headers(request.headers());
+        let id = id.unwrap_or_else(|| CorrId::draw(&self.ids));
+        let span = tracing::info_span!(
+            "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
+        );
+        request.extensions_mut().insert(id.clone());
+        let answer = self.route.call(request).instrument(span);
+        Box::pin(async move { answer.await.map(|response| identify(response, &id)) })
+    }
+}
+
+/// Every answer names its request.
+fn identify(mut response: Response, id: &CorrId) -> Response {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let (parts, _) = response.into_parts();
         response = problem.into_response_with(id.as_str());
@@ -71,6 +127,8 @@ async fn correlate(State(env): State<Env>, mut request: Request, next: Next) -> 
     }
     response
 }
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 fn is_sound(id: &str) -> bool {
     let sound = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);

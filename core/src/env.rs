@@ -4,15 +4,15 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::SocketAddr,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -102,15 +102,19 @@ impl Env {
         at: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        let timer = self.sleep_until(at);
-        tokio::select! {
-            biased;
-            value = work => Ok(value),
-            () = timer => {
-                crate::sometimes!("env.timed_out");
-                Err(Elapsed)
+        let mut work = pin!(work);
+        // Much work is ready at once, and then costs no timer.
+        let mut timer = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(value) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(value));
             }
-        }
+            let timer = timer.get_or_insert_with(|| self.sleep_until(at));
+            ready!(timer.as_mut().poll(cx));
+            crate::sometimes!("env.timed_out");
+            Poll::Ready(Err(Elapsed))
+        })
+        .await
     }
 
     // ---------------------------------------------------------------------------------- network

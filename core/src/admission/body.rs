@@ -4,8 +4,9 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::body::Body;
@@ -13,9 +14,10 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::{Reject, inflate::Inflater};
-use crate::{problem::BodyFault, seam::BoxFuture};
+use crate::{Env, problem::BodyFault, seam::BoxFuture};
 
-type OnFault = Box<dyn Fn(BodyFault) + Send>;
+/// Told of every fault; shared by all bodies.
+pub(super) type OnFault = Arc<dyn Fn(BodyFault) + Send + Sync>;
 
 pub struct GuardedBody {
     inner: Body,
@@ -23,21 +25,33 @@ pub struct GuardedBody {
     received: u64,
     inflater: Option<Inflater>,
     limit: Duration,
-    timer: BoxFuture<'static, ()>,
+    timer: Timer,
     on_fault: OnFault,
     ended: bool,
 }
 
+/// Set once the client turns out to be slow: most bodies come with their heads.
+struct Timer {
+    env: Env,
+    at: Instant,
+    sleep: Option<BoxFuture<'static, ()>>,
+}
+
 impl GuardedBody {
-    /// `timer` resolves `limit` after the request came; it is only looked at while the client is slow.
-    pub fn new(
+    /// `limit` counts from now.
+    pub(super) fn new(
         inner: Body,
         cap: u64,
         inflater: Option<Inflater>,
         limit: Duration,
-        timer: BoxFuture<'static, ()>,
-        on_fault: impl Fn(BodyFault) + Send + 'static,
+        env: &Env,
+        on_fault: OnFault,
     ) -> Self {
+        let timer = Timer {
+            env: env.clone(),
+            at: env.now() + limit,
+            sleep: None,
+        };
         GuardedBody {
             inner,
             cap,
@@ -45,7 +59,7 @@ impl GuardedBody {
             inflater,
             limit,
             timer,
-            on_fault: Box::new(on_fault),
+            on_fault,
             ended: false,
         }
     }
@@ -54,7 +68,7 @@ impl GuardedBody {
         loop {
             let polled = http_body::Body::poll_frame(Pin::new(&mut self.inner), cx);
             let Poll::Ready(frame) = polled else {
-                return self.timer.as_mut().poll(cx).map(|()| Err(self.timeout()));
+                return self.timer.poll(cx).map(|()| Err(self.timeout()));
             };
             let data = match frame.transpose() {
                 Ok(Some(frame)) => match frame.into_data() {
@@ -101,6 +115,13 @@ impl GuardedBody {
             next = error.source();
         }
         BodyFault::of(error)
+    }
+}
+
+impl Timer {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = || self.env.sleep_until(self.at);
+        self.sleep.get_or_insert_with(sleep).as_mut().poll(cx)
     }
 }
 

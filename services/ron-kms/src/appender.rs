@@ -41,8 +41,12 @@ pub async fn run(auditor: Arc<Auditor>, context: TaskContext) {
                 () = auditor.append_wanted.notified() => continue,
             }
         };
+        let waiting = items.iter().filter(|item| item.waiter.is_some()).count();
+        let begun = appender.auditor.env.now();
         appender.append(items).await;
         appender.rest().await;
+        let took = appender.auditor.env.now() - begun;
+        appender.gather(waiting, took).await;
     }
     appender.close().await;
 }
@@ -59,6 +63,9 @@ const BACKOFF: Backoff = Backoff::band(
     Duration::from_millis(40),
     Duration::from_secs(1),
 );
+
+/// How long events that nobody waits for may wait for company: a batch costs a sync, however small.
+const GATHER: Duration = Duration::from_millis(5);
 
 impl Appender {
     /// An earlier incarnation may have died with a batch in its hands.
@@ -200,6 +207,32 @@ impl Appender {
             let delay = BACKOFF.delay(self.failures - 1, &mut self.rng);
             self.auditor.metrics.backoff_retries.with(&["append"]).inc();
             self.auditor.env.sleep(delay).await;
+        }
+    }
+
+    /// Lets a batch grow. Those who waited for the last one are about to tell what came of it, or to ask
+    /// again: a moment's patience makes one batch of them all, where two would take turns at half the rate.
+    /// What nobody waits for gathers longer, until somebody does.
+    async fn gather(&self, waited: usize, took: Duration) {
+        let auditor = &self.auditor;
+        let queue = &auditor.queue;
+        let (enough, limit) = match waited {
+            // A queue that such a wait could fill must be emptied at once.
+            0 if queue.cap() < 2 * auditor.batch_max => return,
+            0 => (auditor.batch_max, GATHER),
+            n => (n.min(auditor.batch_max), took / 3),
+        };
+        let mut patience = std::pin::pin!(auditor.env.sleep(limit));
+        while queue.len() < enough && !queue.is_closed() {
+            tokio::select! {
+                biased;
+                () = auditor.hurry.notified() => {
+                    if waited == 0 {
+                        return;
+                    }
+                }
+                () = &mut patience => return,
+            }
         }
     }
 

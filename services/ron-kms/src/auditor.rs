@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     audit::{
         checkpoint::{Checkpoint, SigningKeys, Trust},
-        log::{Act, Admission, Answer, AuditLog, Head, Refusal, Submission, Trouble},
+        log::{Act, Admission, Answer, AuditLog, Head, Policy, Refusal, Submission, Trouble},
         merkle::prove_inclusion,
         receipt::Receipt,
         record::{Action, Event, Seq},
@@ -67,6 +67,8 @@ pub struct Auditor {
     pub append_deadline: Duration,
     pub checkpoint_deadline: Duration,
     pub batch_max: usize,
+    /// As the machine has it; never changes.
+    policy: Policy,
     log: RankedMutex<AuditLog>,
     started: Instant,
     keys: LogKeys,
@@ -74,6 +76,8 @@ pub struct Auditor {
     note_writer: RankedMutex<SnapshotWriter<Note>>,
     attempts: AtomicU64,
     pub append_wanted: Notify,
+    /// The appender gathers no longer: somebody waits for what was queued.
+    pub hurry: Notify,
     pub checkpoint_wanted: Notify,
 }
 
@@ -215,6 +219,7 @@ impl Auditor {
             append_deadline: Duration::from_millis(config.audit.append_deadline_ms),
             checkpoint_deadline: Duration::from_millis(config.audit.checkpoint_deadline_ms),
             batch_max: config.audit.batch_max,
+            policy,
             log: RankedMutex::new(AUDIT_LOCK, recovered.log),
             started: env.now(),
             keys,
@@ -222,6 +227,7 @@ impl Auditor {
             note_writer: RankedMutex::new(NOTE_LOCK, note_writer),
             attempts: AtomicU64::new(0),
             append_wanted: Notify::new(),
+            hurry: Notify::new(),
             checkpoint_wanted: Notify::new(),
         };
         Ok(Recovered {
@@ -250,6 +256,7 @@ impl Auditor {
             Ok(Admission::Unrecorded) => Err(Refusal::Integrity),
             Err(Refusal::NotReserved) => {
                 self.append_wanted.notify_one();
+                self.hurry.notify_one();
                 Err(Refusal::NotReserved)
             }
             Err(refusal) => Err(refusal),
@@ -263,7 +270,7 @@ impl Auditor {
         event: Event,
         attachment: Vec<u8>,
     ) -> Result<Recorded, Trouble> {
-        let rule = self.log.lock().answer_rule(&event);
+        let rule = self.policy.answer_rule(&event);
         let seq = number.as_ref().and_then(|n| n.seq).or(event.seq());
         let (waiter, durable) = match rule {
             Answer::Now => (None, None),
@@ -279,6 +286,7 @@ impl Auditor {
             waiter,
         };
         match self.queue.push(&self.env, item).await {
+            Ok(None) if durable.is_some() => self.hurry.notify_one(),
             Ok(None) => {}
             Ok(Some(displaced)) => self.drop_item(displaced),
             Err(Refused { item, .. }) => {

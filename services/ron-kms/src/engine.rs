@@ -87,7 +87,7 @@ pub(crate) struct Job {
     pub deadline: Instant,
     pub op_id: Option<OpGuard>,
     pub reply: oneshot::Sender<Result<Reply, KmsError>>,
-    pub _permit: Permit,
+    pub permit: Permit,
 }
 
 /// An operation id under way: freed if its operation comes to nothing.
@@ -101,8 +101,8 @@ impl Kms {
     pub async fn ask(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
         let action = ask.action();
         let result = self.queue_up(caller, ask).await;
-        let code = result.as_ref().map_or_else(KmsError::code, |_| "ok");
-        self.0.metrics.operations.with(&[action, code]).inc();
+        let failed = result.as_ref().err().map(KmsError::code);
+        self.0.metrics.count(action, failed);
         result
     }
 
@@ -147,7 +147,7 @@ impl Kms {
             deadline: engine.env.now() + limit,
             op_id,
             reply,
-            _permit: permit,
+            permit,
         };
         if let Err(Refused { why, .. }) = engine.queue.push(job) {
             return Err(match why {
@@ -202,8 +202,8 @@ impl Kms {
     /// Inline, from the key index; in an outage with the index's age, up to a limit.
     pub async fn verify(&self, caller: &Caller, ask: VerifyAsk) -> Result<VerifyReply, KmsError> {
         let result = self.verify_now(caller, ask).await;
-        let code = result.as_ref().map_or_else(KmsError::code, |_| "ok");
-        self.0.metrics.operations.with(&["verify", code]).inc();
+        let failed = result.as_ref().err().map(KmsError::code);
+        self.0.metrics.count("verify", failed);
         result
     }
 

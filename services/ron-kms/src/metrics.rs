@@ -1,5 +1,7 @@
 //! The service's own metrics, beside those of the kernel.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use prometheus::{IntCounter, IntGauge};
 use ron_core::telemetry::{Counters, Telemetry};
 
@@ -14,11 +16,37 @@ pub struct Metrics {
     pub quota_reject: Counters,
     /// Answered operations, by action and code (`ok` if none).
     pub operations: Counters,
+    /// Those of them that went well, by action: looked up once.
+    pub done: Arc<BTreeMap<&'static str, IntCounter>>,
 }
+
+/// What is counted as an operation.
+const ACTIONS: [&str; 13] = [
+    "create",
+    "import",
+    "rotate",
+    "policy",
+    "disable",
+    "enable",
+    "destroy",
+    "cancel_destroy",
+    "sign",
+    "verify",
+    "wrap",
+    "unwrap",
+    "data_key",
+];
 
 impl Metrics {
     pub fn new(telemetry: &Telemetry) -> Metrics {
         let kernel = telemetry.kernel();
+        let operations = telemetry.counters(
+            "kms_operations_total",
+            "Operations answered, by action and code.",
+            &["action", "code"],
+            512,
+        );
+        let done = ACTIONS.map(|action| (action, operations.with(&[action, "ok"])));
         Metrics {
             audit_dropped: telemetry.counter(
                 "audit_dropped_total",
@@ -39,12 +67,15 @@ impl Metrics {
             io_timeouts: kernel.io_timeouts.clone(),
             backoff_retries: kernel.backoff_retries.clone(),
             quota_reject: kernel.quota_reject.clone(),
-            operations: telemetry.counters(
-                "kms_operations_total",
-                "Operations answered, by action and code.",
-                &["action", "code"],
-                512,
-            ),
+            operations,
+            done: Arc::new(done.into()),
+        }
+    }
+
+    pub fn count(&self, action: &'static str, failed: Option<&'static str>) {
+        match (failed, self.done.get(action)) {
+            (None, Some(done)) => done.inc(),
+            (code, _) => self.operations.with(&[action, code.unwrap_or("ok")]).inc(),
         }
     }
 }

@@ -71,7 +71,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         deadline,
         mut op_id,
         mut reply,
-        _permit,
+        permit,
     } = job;
     if reply.is_closed() {
         return;
@@ -89,6 +89,8 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         result = &mut work => result,
         () = reply.closed() => work.await,
     };
+    // Before the answer: whoever has it may ask again at once, and has its place.
+    drop(permit);
     let _ = reply.send(result);
 }
 
@@ -111,19 +113,21 @@ async fn perform(
             plain,
             context,
             ..
-        } => wrap(engine, caller, key, plain, context, deadline, op_id).await,
+        // What is rare is boxed, so that the frequent operation is small to move.
+        } => Box::pin(wrap(engine, caller, key, plain, context, deadline, op_id)).await,
         Ask::DataKey { key, context, .. } => {
-            data_key(engine, caller, key, context, deadline, op_id).await
+            Box::pin(data_key(engine, caller, key, context, deadline, op_id)).await
         }
         Ask::Unwrap { key, blob, context } => {
-            let (plain, receipt) = unwrap(engine, caller, &key, &blob, &context, deadline).await?;
+            let unwrapping = unwrap(engine, caller, &key, &blob, &context, deadline);
+            let (plain, receipt) = Box::pin(unwrapping).await?;
             Ok(Reply::Unwrapped {
                 key,
                 plain,
                 receipt,
             })
         }
-        change => changes::perform(engine, caller, change, deadline).await,
+        change => Box::pin(changes::perform(engine, caller, change, deadline)).await,
     }
 }
 

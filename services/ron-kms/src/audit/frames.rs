@@ -9,10 +9,12 @@
 //! Followed by a frame of a later batch, it was durable once: that is corruption, and nothing is cut.
 //! An attachment travels with its record but is no part of the leaf (a result kept for replay).
 
+use std::ops::Range;
+
 use aws_lc_rs::digest;
 
 use super::{
-    record::{Record, RecordError},
+    record::{Record, RecordError, USUAL_LEN},
     tiles::MAX_ENTRY,
 };
 
@@ -124,7 +126,8 @@ pub struct Batch {
     first: u64,
     count: u64,
     bytes: Vec<u8>,
-    leaves: Vec<Vec<u8>>,
+    /// Where the leaves lie in the bytes.
+    leaves: Vec<Range<usize>>,
 }
 
 impl Batch {
@@ -145,8 +148,14 @@ impl Batch {
         &self.bytes
     }
 
-    pub fn leaves(&self) -> &[Vec<u8>] {
-        &self.leaves
+    pub fn leaves(&self) -> impl Iterator<Item = &[u8]> {
+        self.leaves.iter().map(|at| &self.bytes[at.clone()])
+    }
+
+    /// Room for so many records of the usual length.
+    pub fn reserve(&mut self, records: usize) {
+        self.bytes.reserve(records * (FRAME_HEAD + USUAL_LEN));
+        self.leaves.reserve(records);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -159,17 +168,22 @@ impl Batch {
         if attachment.len() > MAX_ATTACHMENT {
             return Err(FrameError::Attachment(attachment.len()));
         }
-        let leaf = record.encode()?;
-        let mut head = FRAME_MAGIC.to_vec();
-        head.extend((leaf.len() as u16).to_be_bytes());
-        head.extend((attachment.len() as u32).to_be_bytes());
-        head.extend(self.first.to_be_bytes());
-        let check = checksum(&[&head, &leaf, attachment]);
-        self.bytes.extend(head);
-        self.bytes.extend(check);
-        self.bytes.extend(&leaf);
+        let start = self.bytes.len();
+        let from = start + FRAME_HEAD;
+        self.bytes.resize(from, 0);
+        if let Err(error) = record.encode_to(&mut self.bytes) {
+            self.bytes.truncate(start);
+            return Err(error.into());
+        }
+        let (head, leaf) = self.bytes[start..].split_at_mut(FRAME_HEAD);
+        let (covered, check) = head.split_at_mut(FRAME_HEAD - CHECK);
+        covered[..4].copy_from_slice(FRAME_MAGIC);
+        covered[4..6].copy_from_slice(&(leaf.len() as u16).to_be_bytes());
+        covered[6..10].copy_from_slice(&(attachment.len() as u32).to_be_bytes());
+        covered[10..].copy_from_slice(&self.first.to_be_bytes());
+        check.copy_from_slice(&checksum(&[covered, leaf, attachment]));
+        self.leaves.push(from..self.bytes.len());
         self.bytes.extend(attachment);
-        self.leaves.push(leaf);
         self.count += 1;
         Ok(())
     }

@@ -170,10 +170,7 @@ impl AuditLog {
 
     /// When the answer to what this event tells may leave.
     pub fn answer_rule(&self, event: &Event) -> Answer {
-        match self.policy {
-            Policy::Shed if event.may_be_shed() => Answer::Now,
-            _ => Answer::WhenDurable,
-        }
+        self.policy.answer_rule(event)
     }
 
     /// There is something to write even if no event comes.
@@ -245,6 +242,7 @@ impl AuditLog {
         }
         let mut acts = Vec::new();
         let mut flight = InFlight::new(self.size());
+        flight.batch.reserve(events.len());
         self.add_due(&mut flight, wall_ms);
         for event in events {
             if let Err(act) = self.add(&mut flight, event, wall_ms) {

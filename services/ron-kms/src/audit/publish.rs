@@ -4,6 +4,8 @@
 //! order and are the same however often they are asked for: a crash between them is repaired by writing
 //! them again. Always: the files of a growth are exactly those of [`tiles::growth`](super::tiles::growth).
 
+use bytes::Bytes;
+
 use super::{
     merkle::{Hash, leaf_hash},
     tiles::{self, Kind, TILE_WIDTH, Tile, TileError, complete_root},
@@ -13,7 +15,8 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Published {
     pub tile: Tile,
-    pub bytes: Vec<u8>,
+    /// Shared: a checkpoint that begins copies nothing while others wait for the log.
+    pub bytes: Bytes,
 }
 
 /// Entries go in by `push`; [`Edge::pending`] is what has to be written so that the tree of this size is
@@ -37,7 +40,7 @@ impl Edge {
 
     pub fn push(&mut self, entry: &[u8]) -> Result<Hash, TileError> {
         let hash = leaf_hash(entry);
-        self.entries.extend(tiles::encode_entries([entry])?);
+        tiles::encode_entry(entry, &mut self.entries)?;
         self.size += 1;
         if self.size.is_multiple_of(TILE_WIDTH) {
             let bytes = std::mem::take(&mut self.entries);
@@ -57,6 +60,7 @@ impl Edge {
                     Kind::Entries => self.entries.clone(),
                     Kind::Hashes { level } => self.levels[usize::from(level)].concat(),
                 };
+                let bytes = bytes.into();
                 files.push(Published { tile, bytes });
             }
         }
@@ -87,6 +91,7 @@ impl Edge {
 
     fn complete(&mut self, kind: Kind, index: u64, bytes: Vec<u8>) -> Result<(), TileError> {
         let tile = Tile::new(kind, index, TILE_WIDTH as u16)?;
+        let bytes = bytes.into();
         self.full.push(Published { tile, bytes });
         Ok(())
     }
@@ -137,7 +142,7 @@ mod tests {
             let expected: BTreeSet<Tile> = tiles::growth(old, size).into_iter().collect();
             assert_eq!(names, expected, "{old} -> {size}");
             assert_eq!(files.len(), names.len(), "nothing twice");
-            store.extend(files.into_iter().map(|f| (f.tile, f.bytes)));
+            store.extend(files.into_iter().map(|f| (f.tile, f.bytes.to_vec())));
             edge.published(size);
             assert_eq!(edge.pending(), Ok(Vec::new()));
 

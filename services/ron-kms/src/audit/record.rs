@@ -15,6 +15,9 @@ pub const MAX_DIGESTS: usize = 512;
 /// Bytes of a name (tenant, kid, algorithm, actor, error code).
 pub const MAX_NAME: usize = 256;
 
+/// A record of one signature is about this long.
+pub const USUAL_LEN: usize = 384;
+
 /// The number of an operation, given once, whether or not its record is ever written.
 pub type Seq = u64;
 
@@ -163,16 +166,24 @@ pub enum RecordError {
 impl Record {
     /// The leaf bytes.
     pub fn encode(&self) -> Result<Vec<u8>, RecordError> {
+        let mut bytes = Vec::with_capacity(USUAL_LEN);
+        self.encode_to(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The leaf bytes, behind what is there; after an error some of them may be.
+    pub fn encode_to(&self, bytes: &mut Vec<u8>) -> Result<(), RecordError> {
         self.event.check()?;
+        let before = bytes.len();
         let line = Line {
             v: VERSION,
             index: self.index,
             at_ms: self.at_ms,
             event: &self.event,
         };
-        let bytes = serde_json::to_vec(&line).map_err(|_| RecordError::Malformed)?;
-        match bytes.len() <= MAX_ENTRY {
-            true => Ok(bytes),
+        serde_json::to_writer(&mut *bytes, &line).map_err(|_| RecordError::Malformed)?;
+        match bytes.len() - before <= MAX_ENTRY {
+            true => Ok(()),
             false => Err(RecordError::TooLong),
         }
     }
@@ -232,29 +243,22 @@ impl Event {
 
     /// What keeps every record within an entry bundle.
     pub fn check(&self) -> Result<(), RecordError> {
-        let names: Vec<&str> = match self {
-            Event::Intent { operation, .. } => operation.names(),
+        let fits = match self {
+            Event::Intent { operation, .. } => operation.fits(),
             Event::Operation {
                 operation, outcome, ..
-            } => [operation.names(), outcome.names()].concat(),
-            Event::Outcome { outcome, .. } => outcome.names(),
+            } => operation.fits() && outcome.fits(),
+            Event::Outcome { outcome, .. } => outcome.fits(),
             Event::Key {
                 tenant,
                 kid,
                 actor,
                 change,
                 ..
-            } => [vec![tenant.as_str(), kid, actor], change.names()].concat(),
-            Event::NonceMark { kid, .. } => vec![kid],
-            _ => Vec::new(),
+            } => [tenant, kid, actor].into_iter().all(is_name) && change.fits(),
+            Event::NonceMark { kid, .. } => is_name(kid),
+            _ => true,
         };
-        let digests = match self {
-            Event::Intent { operation, .. } | Event::Operation { operation, .. } => {
-                operation.digests.len()
-            }
-            _ => 0,
-        };
-        let fits = digests <= MAX_DIGESTS && names.iter().all(|name| name.len() <= MAX_NAME);
         match fits {
             true => Ok(()),
             false => Err(RecordError::TooMuch),
@@ -263,27 +267,32 @@ impl Event {
 }
 
 impl Operation {
-    fn names(&self) -> Vec<&str> {
-        vec![&self.tenant, &self.kid, &self.alg, &self.actor]
+    fn fits(&self) -> bool {
+        let names = [&self.tenant, &self.kid, &self.alg, &self.actor];
+        self.digests.len() <= MAX_DIGESTS && names.into_iter().all(is_name)
     }
 }
 
 impl Outcome {
-    fn names(&self) -> Vec<&str> {
+    fn fits(&self) -> bool {
         match self {
-            Outcome::Done => Vec::new(),
-            Outcome::Failed(code) => vec![code],
+            Outcome::Done => true,
+            Outcome::Failed(code) => is_name(code),
         }
     }
 }
 
 impl KeyChange {
-    fn names(&self) -> Vec<&str> {
+    fn fits(&self) -> bool {
         match self {
-            KeyChange::Created { alg } | KeyChange::Imported { alg } => vec![alg],
-            _ => Vec::new(),
+            KeyChange::Created { alg } | KeyChange::Imported { alg } => is_name(alg),
+            _ => true,
         }
     }
+}
+
+fn is_name(text: &String) -> bool {
+    text.len() <= MAX_NAME
 }
 
 /// The line as it is written: fields in this order, no spaces.
@@ -309,8 +318,15 @@ mod hex {
     use super::Hash;
 
     pub fn encode(hash: &Hash) -> String {
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut text = String::with_capacity(2 * hash.len());
+        for byte in hash {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        text
     }
+
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
     pub fn decode(text: &str) -> Option<Hash> {
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();

@@ -189,11 +189,17 @@ pub fn encode_entries<'a>(
 ) -> Result<Vec<u8>, TileError> {
     let mut bytes = Vec::new();
     for (at, entry) in entries.into_iter().enumerate() {
-        let length = u16::try_from(entry.len()).map_err(|_| TileError::TooLong { at })?;
-        bytes.extend(length.to_be_bytes());
-        bytes.extend(entry);
+        encode_entry(entry, &mut bytes).map_err(|_| TileError::TooLong { at })?;
     }
     Ok(bytes)
+}
+
+/// One entry behind those that are there.
+pub fn encode_entry(entry: &[u8], bundle: &mut Vec<u8>) -> Result<(), TileError> {
+    let length = u16::try_from(entry.len()).map_err(|_| TileError::TooLong { at: 0 })?;
+    bundle.extend(length.to_be_bytes());
+    bundle.extend(entry);
+    Ok(())
 }
 
 /// Published tiles as the source of proofs, for a tree of `size`. `read` gives a tile's bytes.

@@ -15,6 +15,16 @@ pub enum Policy {
     Strict,
 }
 
+impl Policy {
+    /// When the answer to what this event tells may leave.
+    pub fn answer_rule(self, event: &Event) -> Answer {
+        match self {
+            Policy::Shed if event.may_be_shed() => Answer::Now,
+            _ => Answer::WhenDurable,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Numbers reserved at a time; a new reservation is made when half are used.
