@@ -1,7 +1,7 @@
 //! A service's real binary as a process of its own: built, started on a port of its choice, asked over plain
 //! sockets, killed or told to stop.
 //!
-//! Always: nothing that is started outlives the test, and nothing is waited for without an end.
+//! Always: nothing that is started outlives its owner; the binary is the one of the sources as they are.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary `ron-kms`, as the sources are now.
 ///
-/// Cargo builds the binaries of other packages only with their own tests: a run of the whole workspace, as in
-/// CI, has it already, any other run builds it here, once.
+/// Cargo builds the binaries of other packages only with their own tests: after a run of the whole workspace,
+/// as in CI, it is there already; any other run builds it here, once.
 pub fn ron_kms() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build("ron-kms").unwrap_or_else(|error| panic!("ron-kms: {error}")))
@@ -37,7 +37,7 @@ fn build(name: &str) -> io::Result<PathBuf> {
     let profile = test.ancestors().nth(2).ok_or_else(lost)?;
     let target = profile.parent().ok_or_else(lost)?;
     let binary = profile.join(name);
-    if std::env::var_os("CI").is_some() && binary.exists() {
+    if is_fresh(&binary).unwrap_or(false) {
         return Ok(binary);
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -55,6 +55,19 @@ fn build(name: &str) -> io::Result<PathBuf> {
             Err(io::Error::other(said))
         }
     }
+}
+
+/// Whether nothing that it was made from, by cargo's own list, is newer.
+fn is_fresh(binary: &Path) -> io::Result<bool> {
+    let changed = |path: &Path| fs::metadata(path)?.modified();
+    let made = changed(binary)?;
+    let listed = fs::read_to_string(binary.with_extension("d"))?;
+    let Some((_, sources)) = listed.split_once(": ") else {
+        return Ok(false);
+    };
+    let locked = xtask::tree::root().join("Cargo.lock");
+    let mut all = sources.split_whitespace().map(Path::new).chain([&*locked]);
+    Ok(all.all(|source| changed(source).is_ok_and(|at| at <= made)))
 }
 
 /// Runs a command that ends by itself; killed if it does not.
@@ -182,6 +195,8 @@ impl Drop for Daemon {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
+    /// The lines before the body.
+    pub head: String,
     pub body: String,
 }
 
@@ -202,6 +217,7 @@ pub fn call(addr: SocketAddr, method: &str, path: &str, body: &str) -> io::Resul
     let status = head.get(9..12).and_then(|code| code.parse().ok());
     Ok(Answer {
         status: status.ok_or_else(broken)?,
+        head: head.to_owned(),
         body: body.to_owned(),
     })
 }

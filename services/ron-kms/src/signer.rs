@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Instant,
 };
@@ -90,6 +90,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         () = reply.closed() => work.await,
     };
     let _ = reply.send(result);
+    engine.finished.fetch_add(1, Ordering::Relaxed);
 }
 
 async fn perform(
