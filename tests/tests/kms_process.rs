@@ -77,13 +77,10 @@ impl Operator {
         assert!(error.starts_with("error: "), "{error}");
         assert!(out.stdout.is_empty(), "{command:?}");
         let after = self.files();
-        let names = before.keys().chain(after.keys());
-        let changed = names.filter(|name| before.get(*name) != after.get(*name));
-        assert_eq!(
-            changed.collect::<Vec<_>>(),
-            [&PathBuf::new(); 0],
-            "{command:?}"
-        );
+        for name in before.keys().chain(after.keys()) {
+            let same = before.get(name) == after.get(name);
+            assert!(same, "{} changed: {command:?}", name.display());
+        }
         error
     }
 
