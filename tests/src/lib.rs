@@ -1,6 +1,7 @@
 //! What is tested, measured or told about the project as a whole: benches beside peers, and the tables of
-//! `docs/_generated`, checkers of audit logs that share no code with them.
+//! `docs/_generated`, checkers of audit logs that share no code with them, real binaries as processes.
 
+pub mod daemon;
 pub mod third_party;
 
 use xtask::docs::Generator;

@@ -35,11 +35,42 @@ pub fn check_directory(
     keys: &str,
     older: Option<&[u8]>,
 ) -> Vec<(&'static str, Verdict)> {
-    vec![
-        (CRATES, check_with_crates(dir, keys, older)),
-        (GO, check_with_go(dir, keys, older)),
-        (PYTHON, check_with_python(dir, keys, older)),
-    ]
+    let check = |(name, checker): &(_, Checker)| (*name, checker(dir, keys, older));
+    CHECKERS.iter().map(check).collect()
+}
+
+/// Takes directory, keys and perhaps an older checkpoint, as [`check_directory`].
+pub type Checker = fn(&Path, &str, Option<&[u8]>) -> Verdict;
+
+/// All of them, to be asked one by one.
+pub const CHECKERS: [(&str, Checker); 3] = [
+    (CRATES, check_with_crates),
+    (GO, check_with_go),
+    (PYTHON, check_with_python),
+];
+
+/// Whether each of the older checkpoints is a prefix of the log of `dir`, by the crates: roots are computed
+/// from the entries.
+pub fn check_prefixes<'a>(
+    dir: &Path,
+    keys: &str,
+    olders: impl IntoIterator<Item = &'a [u8]>,
+) -> Verdict {
+    let key = keys.lines().next().unwrap_or_default();
+    let note = fs::read(dir.join("checkpoint")).map_err(|error| error.to_string())?;
+    let head = open_checkpoint(&note, key)?;
+    let stored = Site(dir.to_owned()).rebuild(&head)?;
+    for older in olders {
+        let older = open_checkpoint(older, key)?;
+        let size = older.size();
+        if size > head.size() {
+            return Err(format!("an older checkpoint covers more entries: {size}"));
+        }
+        if tlog_tiles::tree_hash(size, &stored).map_err(said)? != *older.hash() {
+            return Err(format!("the checkpoint of {size} entries is no prefix"));
+        }
+    }
+    Ok(())
 }
 
 fn check_with_go(dir: &Path, keys: &str, older: Option<&[u8]>) -> Verdict {

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -78,6 +78,8 @@ pub(crate) struct Engine {
     pub attester: Attester,
     pub metrics: Metrics,
     pub draining: AtomicBool,
+    /// Operations that signers brought to an end.
+    pub finished: AtomicU64,
 }
 
 /// One operation on its way to a signer.

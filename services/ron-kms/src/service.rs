@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -174,6 +174,7 @@ impl Service {
             attester: Attester::new(store.identity(), readiness.gate("attestation"))?,
             metrics,
             draining: AtomicBool::new(false),
+            finished: AtomicU64::new(0),
         };
         let mode = config.auth.to_mode();
         let mode = mode.map_err(|_| KmsError::Invalid("auth.* is not valid".into()))?;
@@ -229,12 +230,12 @@ impl Service {
         let before = self.wire(&mut supervisor, parts, listener, shutdown.clone());
         let report = supervisor.run(shutdown).await;
         let (records, covered) = engine.auditor.step(|log| (log.size(), log.covered()));
-        let delivered = engine.queue.stats().delivered;
+        let finished = engine.finished.load(Ordering::Relaxed);
         Ended {
             report,
             records,
             covered,
-            drained: delivered.saturating_sub(before.load(Ordering::Relaxed)),
+            drained: finished.saturating_sub(before.load(Ordering::Relaxed)),
         }
     }
 
@@ -245,14 +246,15 @@ impl Service {
         parts: Parts,
         listener: Box<dyn Listener>,
         shutdown: Shutdown,
-    ) -> Arc<std::sync::atomic::AtomicU64> {
+    ) -> Arc<AtomicU64> {
         let engine = self.engine.clone();
         let config = self.options.config.clone();
-        let before = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let before = Arc::new(AtomicU64::new(0));
         let (hook, told) = (engine.clone(), before.clone());
         let signing = supervisor.phase("signers", parts.drain.after, move || {
             // New requests are refused, accepted ones are finished.
-            told.store(hook.queue.stats().delivered, Ordering::Relaxed);
+            let finished = hook.finished.load(Ordering::Relaxed);
+            told.store(finished, Ordering::Relaxed);
             hook.draining.store(true, Ordering::Relaxed);
             hook.queue.close();
         });

@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Instant,
 };
@@ -92,6 +92,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
     // Before the answer: whoever has it may ask again at once, and has its place.
     drop(permit);
     let _ = reply.send(result);
+    engine.finished.fetch_add(1, Ordering::Relaxed);
 }
 
 async fn perform(

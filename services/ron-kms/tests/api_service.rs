@@ -1,4 +1,7 @@
 //! The API of a whole service, over HTTP on loopback: every answer fits the document, and what it says holds.
+//!
+//! Every case runs on every backend, for what the backend offers. Those on a token run in a child process
+//! each, with a token of their own.
 #![allow(
     clippy::disallowed_methods,
     reason = "the bench starts its own runtime"
@@ -6,10 +9,14 @@
 
 mod api_support;
 
-use api_support::{running::Running, schema::Document};
+use api_support::{
+    running::{Keeping, Running},
+    schema::Document,
+};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::Method;
+use libtest_mimic::{Arguments, Trial};
 use ron_kms::{
     audit::receipt::Receipt,
     keys::{
@@ -19,6 +26,84 @@ use ron_kms::{
     },
 };
 use serde_json::{Value, json};
+
+type Body = fn(Running);
+
+const CASES: &[(&str, Body)] = &[
+    (
+        "every_signing_algorithm_signs_what_it_verifies_and_nothing_else",
+        every_signing_algorithm_signs_what_it_verifies_and_nothing_else,
+    ),
+    (
+        "a_batch_answers_in_order_and_takes_messages_and_hashes",
+        a_batch_answers_in_order_and_takes_messages_and_hashes,
+    ),
+    (
+        "what_was_wrapped_comes_back_under_the_same_version_and_context_only",
+        what_was_wrapped_comes_back_under_the_same_version_and_context_only,
+    ),
+    (
+        "the_life_of_a_key_is_told_and_obeyed",
+        the_life_of_a_key_is_told_and_obeyed,
+    ),
+    (
+        "a_secret_made_elsewhere_is_taken_wrapped_and_then_signs",
+        a_secret_made_elsewhere_is_taken_wrapped_and_then_signs,
+    ),
+    (
+        "an_op_id_answers_the_same_again_and_refuses_another_body",
+        an_op_id_answers_the_same_again_and_refuses_another_body,
+    ),
+    (
+        "lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled",
+        lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled,
+    ),
+    (
+        "a_statement_about_a_key_is_signed_over_the_nonce",
+        a_statement_about_a_key_is_signed_over_the_nonce,
+    ),
+    (
+        "the_log_is_served_as_tiles_bundles_checkpoint_and_receipts",
+        the_log_is_served_as_tiles_bundles_checkpoint_and_receipts,
+    ),
+];
+
+fn main() {
+    #[cfg(feature = "pkcs11")]
+    if let Some(name) = case_for_the_child() {
+        let case = CASES.iter().find(|(own, _)| *own == name);
+        let (_, body) = case.expect("a case of this name");
+        return body(Running::on(Keeping::Pkcs11));
+    }
+    let mut trials = Vec::new();
+    for (name, body) in CASES {
+        for keeping in [Keeping::Memory, Keeping::Software] {
+            let named = format!("{}::{name}", keeping.name());
+            trials.push(Trial::test(named, move || {
+                body(Running::on(keeping));
+                Ok(())
+            }));
+        }
+        #[cfg(feature = "pkcs11")]
+        trials.push(Trial::test(format!("pkcs11::{name}"), move || {
+            use api_support::support::token::in_child;
+            Ok(in_child(&[ON_TOKEN, name])?)
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+#[cfg(feature = "pkcs11")]
+const ON_TOKEN: &str = "--on-token";
+
+#[cfg(feature = "pkcs11")]
+fn case_for_the_child() -> Option<String> {
+    let mut arguments = std::env::args().skip(1);
+    let told = arguments
+        .next()
+        .is_some_and(|argument| argument == ON_TOKEN);
+    told.then(|| arguments.next().unwrap_or_default())
+}
 
 fn b64(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -32,17 +117,16 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-#[test]
-fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else() {
-    let (kms, document) = (Running::open(), Document::new());
-    for alg in [
+fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running) {
+    let document = Document::new();
+    for alg in kms.offered(&[
         "ed25519",
         "ecdsa-p256",
         "ecdsa-p384",
         "rsa-pss-3072",
         "ml-dsa-65",
         "ed25519+ml-dsa-65",
-    ] {
+    ]) {
         let kid = kms.key(alg);
         let signed = kms.post("/sign", &json!({ "kid": kid, "message": b64(b"hello") }));
         assert_eq!(signed.status, 200, "{alg}: {}", signed.json);
@@ -84,9 +168,8 @@ fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else() {
     }
 }
 
-#[test]
-fn a_batch_answers_in_order_and_takes_messages_and_hashes() {
-    let (kms, document) = (Running::open(), Document::new());
+fn a_batch_answers_in_order_and_takes_messages_and_hashes(kms: Running) {
+    let document = Document::new();
     let kid = kms.key("ecdsa-p256");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"two");
     let prehash = json!({ "alg": "sha-256", "digest": b64(digest.as_ref()) });
@@ -111,10 +194,9 @@ fn a_batch_answers_in_order_and_takes_messages_and_hashes() {
     assert_eq!(kms.post("/verify", &body).json["valid"], true);
 }
 
-#[test]
-fn what_was_wrapped_comes_back_under_the_same_version_and_context_only() {
-    let (kms, document) = (Running::open(), Document::new());
-    for alg in ["aes-256-gcm", "chacha20-poly1305", "x-wing"] {
+fn what_was_wrapped_comes_back_under_the_same_version_and_context_only(kms: Running) {
+    let document = Document::new();
+    for alg in kms.offered(&["aes-256-gcm", "chacha20-poly1305", "x-wing"]) {
         let kid = kms.key(alg);
         let context = b64(b"db");
         let body = json!({ "kid": kid, "plaintext": b64(b"secret"), "context": context });
@@ -141,9 +223,8 @@ fn what_was_wrapped_comes_back_under_the_same_version_and_context_only() {
     }
 }
 
-#[test]
-fn the_life_of_a_key_is_told_and_obeyed() {
-    let (kms, document) = (Running::open(), Document::new());
+fn the_life_of_a_key_is_told_and_obeyed(kms: Running) {
+    let document = Document::new();
     let made = kms.post(
         "/keys",
         &json!({ "purpose": "p", "alg": "ed25519", "tenant": "t9" }),
@@ -217,9 +298,7 @@ fn the_life_of_a_key_is_told_and_obeyed() {
     );
 }
 
-#[test]
-fn a_secret_made_elsewhere_is_taken_wrapped_and_then_signs() {
-    let kms = Running::open();
+fn a_secret_made_elsewhere_is_taken_wrapped_and_then_signs(kms: Running) {
     let (kid, under) = (kms.key("ed25519"), kms.key("aes-256-gcm"));
     // PKCS#8 around a raw Ed25519 seed.
     let mut pkcs8 = vec![
@@ -242,9 +321,7 @@ fn a_secret_made_elsewhere_is_taken_wrapped_and_then_signs() {
     );
 }
 
-#[test]
-fn an_op_id_answers_the_same_again_and_refuses_another_body() {
-    let kms = Running::open();
+fn an_op_id_answers_the_same_again_and_refuses_another_body(kms: Running) {
     let (kid, wrapping) = (kms.key("ecdsa-p256"), kms.key("aes-256-gcm"));
     // Signatures and blobs differ at each making: the same bytes are the stored answer.
     for (path, body, other) in [
@@ -281,13 +358,19 @@ fn an_op_id_answers_the_same_again_and_refuses_another_body() {
     }
 }
 
-#[test]
-fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled() {
-    let (kms, document) = (Running::open(), Document::new());
+fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled(kms: Running) {
+    let document = Document::new();
     let mut kids: Vec<String> = (0..5).map(|_| kms.key("ed25519")).collect();
-    let hybrid = kms.key("ed25519+ml-dsa-65");
+    // The first that is offered, with the names of its parts.
+    let parts = [
+        ("ed25519+ml-dsa-65", &["EdDSA", "ML-DSA-65"][..]),
+        ("ecdsa-p256", &["ES256"]),
+    ];
+    let alg = kms.offered(&parts.map(|(alg, _)| alg))[0];
+    let parts = parts.iter().find(|(own, _)| *own == alg).unwrap().1;
+    let special = kms.key(alg);
     let wrapping = kms.key("aes-256-gcm");
-    kids.extend([hybrid.clone(), wrapping.clone()]);
+    kids.extend([special.clone(), wrapping.clone()]);
     kids.sort();
     let (mut listed, mut sizes) = (Vec::new(), Vec::new());
     let mut next = Some("/keys?limit=3".to_owned());
@@ -303,7 +386,9 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled() {
     assert_eq!(sizes, [3, 3, 1]);
     assert_eq!(listed, kids);
 
-    let plain = kids.iter().find(|kid| **kid != hybrid && **kid != wrapping);
+    let plain = kids
+        .iter()
+        .find(|kid| **kid != special && **kid != wrapping);
     let disable = format!("/keys/{}/versions/1/disable", plain.unwrap());
     assert_eq!(
         kms.send(Method::POST, &disable, "").status,
@@ -314,16 +399,15 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled() {
     assert_eq!(set.kind(), "application/jwk-set+json");
     document.check("JwkSet", &set.json);
     let keys = set.json["keys"].as_array().unwrap();
-    assert_eq!(keys.len(), 4 + 2, "four keys and a hybrid's two halves");
-    let halves = keys.iter().filter(|k| k["kid"] == format!("{hybrid}#v1"));
+    assert_eq!(keys.len(), 4 + parts.len(), "a hybrid has two halves");
+    let halves = keys.iter().filter(|k| k["kid"] == format!("{special}#v1"));
     let halves: Vec<&str> = halves.map(|k| text(&k["alg"])).collect();
-    assert_eq!(halves, ["EdDSA", "ML-DSA-65"]);
+    assert_eq!(halves, parts);
     assert!(keys.iter().all(|k| k["use"] == "sig"));
 }
 
-#[test]
-fn a_statement_about_a_key_is_signed_over_the_nonce() {
-    let (kms, document) = (Running::open(), Document::new());
+fn a_statement_about_a_key_is_signed_over_the_nonce(kms: Running) {
+    let document = Document::new();
     let kid = kms.key("ed25519");
     let nonce = b64(&[5; 16]);
     let attested = kms.post("/attest", &json!({ "kid": kid, "nonce": nonce }));
@@ -346,9 +430,7 @@ fn a_statement_about_a_key_is_signed_over_the_nonce() {
     document.check("SignAnswer", &signed.json);
 }
 
-#[test]
-fn the_log_is_served_as_tiles_bundles_checkpoint_and_receipts() {
-    let kms = Running::open();
+fn the_log_is_served_as_tiles_bundles_checkpoint_and_receipts(kms: Running) {
     let kid = kms.key("ed25519");
     let mut last = 0;
     for n in 0..260 {

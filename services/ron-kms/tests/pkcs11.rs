@@ -5,13 +5,13 @@
 //! process with a token directory of its own.
 #![allow(
     clippy::disallowed_methods,
-    reason = "it plays the operator: makes tokens, starts processes"
+    reason = "it plays the operator of a token"
 )]
 
 mod conformance;
 mod support;
 
-use std::{path::Path, process::Command, sync::Arc};
+use std::sync::Arc;
 
 use conformance::{conforms, held, new_id};
 use cryptoki::{
@@ -19,17 +19,16 @@ use cryptoki::{
     object::{Attribute, AttributeType, ObjectClass},
     session::UserType,
 };
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use ron_core::Env;
 use ron_kms::{
     backend::{Backend, BackendError, Material, Message, Pkcs11Backend, Pkcs11Config, TokenName},
     keys::{Algorithm, Secret},
 };
-use support::{Scratch, World};
-
-const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
-const PIN: &str = "49152835";
-const LABEL: &str = "ron test";
+use support::{
+    World,
+    token::{MODULE, PIN, config, in_child},
+};
 
 type Body = fn(&World, &Env);
 
@@ -64,49 +63,8 @@ fn main() {
     }
     let trials = CASES
         .iter()
-        .map(|(name, _)| Trial::test(*name, move || in_child(name)));
+        .map(|(name, _)| Trial::test(*name, move || Ok(in_child(&["--child", name])?)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
-}
-
-/// With a fresh token.
-fn in_child(name: &str) -> Result<(), Failed> {
-    if !Path::new(MODULE).exists() {
-        return Err("SoftHSM2 is missing: cargo xtask deps".into());
-    }
-    let scratch = Scratch::new("pkcs11");
-    let conf = scratch.path().join("softhsm2.conf");
-    let tokens = scratch.path().join("tokens");
-    std::fs::create_dir_all(&tokens)?;
-    let text = format!(
-        "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
-        tokens.display()
-    );
-    std::fs::write(&conf, text)?;
-    let init = Command::new("softhsm2-util")
-        .args(["--init-token", "--free", "--label", LABEL])
-        .args(["--so-pin", "87654321", "--pin", PIN])
-        .env("SOFTHSM2_CONF", &conf)
-        .output()?;
-    if !init.status.success() {
-        return Err(format!("{init:?}").into());
-    }
-    let child = Command::new(std::env::current_exe()?)
-        .args(["--child", name])
-        .env("SOFTHSM2_CONF", &conf)
-        .output()?;
-    if child.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&child.stderr).into_owned().into())
-}
-
-fn config(pin: &str, sessions: usize) -> Pkcs11Config {
-    Pkcs11Config {
-        module: MODULE.into(),
-        token: TokenName::Label(LABEL.to_owned()),
-        pin: Secret::copy_of(pin.as_bytes()),
-        sessions,
-    }
 }
 
 fn connect(world: &World, env: &Env, sessions: usize) -> Pkcs11Backend {

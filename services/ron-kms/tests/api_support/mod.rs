@@ -9,6 +9,8 @@
 pub mod nothing;
 pub mod running;
 pub mod schema;
+#[path = "../support/mod.rs"]
+pub mod support;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -110,9 +112,15 @@ pub fn runtime() -> Runtime {
 
 /// A process that keeps its files in memory.
 pub fn forgetful(runtime: &Runtime) -> Env {
-    let data = Data::Memory {
-        limit_bytes: 64 << 20,
-    };
+    process(
+        runtime,
+        Data::Memory {
+            limit_bytes: 64 << 20,
+        },
+    )
+}
+
+pub fn process(runtime: &Runtime, data: Data) -> Env {
     let options = TokioOptions {
         data,
         extra_ca_pem: None,
@@ -126,6 +134,17 @@ pub fn options(
     backend: Arc<dyn Backend>,
     token_keys: Option<KeySet>,
 ) -> Options {
+    let store = KeyStore::memory(env).unwrap();
+    stored(env, config, store, backend, token_keys)
+}
+
+pub fn stored(
+    env: &Env,
+    config: Config,
+    store: KeyStore,
+    backend: Arc<dyn Backend>,
+    token_keys: Option<KeySet>,
+) -> Options {
     let config = Arc::new(config);
     let same = config.clone();
     Options {
@@ -133,7 +152,7 @@ pub fn options(
         bus: Bus::new(),
         config,
         config_source: Arc::new(move || same.clone()),
-        store: KeyStore::memory(env).unwrap(),
+        store,
         backend,
         tls: None,
         reload: None,

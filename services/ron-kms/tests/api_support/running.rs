@@ -1,4 +1,5 @@
-//! A whole service on a loopback port, as a client sees it; its tokens are signed by an issuer of its own.
+//! A whole service on a loopback port, as a client sees it, on a backend of one's choice; its tokens are
+//! signed by an issuer of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,20 +12,81 @@ use ron_core::{
     auth::{AuthMode, KeySet},
     shutdown::Shutdown,
 };
+use ron_io::Data;
 use ron_kms::{
-    backend::memory::MemoryBackend,
+    backend::{Backend, memory::MemoryBackend, software::SoftwareBackend},
     config::Config,
+    keys::Secret,
+    keystore::{KeyStore, Unlock},
     service::{Ended, Service},
 };
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::{Answer, forgetful, metric, options, runtime};
+use super::{Answer, forgetful, metric, process, runtime, stored, support::Scratch};
 
 pub const ISSUER: &str = "https://issuer.test";
 pub const AUDIENCE: &str = "ron-kms";
 
+/// Who keeps the secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    Memory,
+    /// Sealed in a store on the disk.
+    Software,
+    /// On the token of this process.
+    #[cfg(feature = "pkcs11")]
+    Pkcs11,
+}
+
+impl Keeping {
+    pub fn name(self) -> &'static str {
+        match self {
+            Keeping::Memory => "memory",
+            Keeping::Software => "software",
+            #[cfg(feature = "pkcs11")]
+            Keeping::Pkcs11 => "pkcs11",
+        }
+    }
+
+    /// Whether it is on the backend's list of capabilities.
+    fn offers(self, alg: &str) -> bool {
+        match self {
+            Keeping::Memory | Keeping::Software => true,
+            #[cfg(feature = "pkcs11")]
+            Keeping::Pkcs11 => [
+                "ed25519",
+                "ecdsa-p256",
+                "ecdsa-p384",
+                "rsa-pss-3072",
+                "aes-256-gcm",
+            ]
+            .contains(&alg),
+        }
+    }
+
+    async fn open(self, env: &Env) -> (KeyStore, Arc<dyn Backend>) {
+        if self == Keeping::Memory {
+            let store = KeyStore::memory(env).unwrap();
+            return (store, Arc::new(MemoryBackend::new(env)));
+        }
+        let unlock = Unlock::Key(Secret::copy_of(&[3; 32]));
+        let store = KeyStore::open(env, unlock).await.unwrap();
+        let backend: Arc<dyn Backend> = match self {
+            Keeping::Memory | Keeping::Software => Arc::new(SoftwareBackend::new(env, store.kek())),
+            #[cfg(feature = "pkcs11")]
+            Keeping::Pkcs11 => {
+                use super::support::token::{PIN, config};
+                use ron_kms::backend::Pkcs11Backend;
+                Arc::new(Pkcs11Backend::connect(env, config(PIN, 2)).await.unwrap())
+            }
+        };
+        (store, backend)
+    }
+}
+
 pub struct Running {
+    keeping: Keeping,
     runtime: Runtime,
     env: Env,
     base: String,
@@ -32,6 +94,8 @@ pub struct Running {
     ended: Option<Join<Ended>>,
     /// Sent with every request, if there is one.
     pub token: Option<String>,
+    /// Outlives the service.
+    _data: Option<Scratch>,
 }
 
 impl Running {
@@ -51,13 +115,27 @@ impl Running {
     }
 
     pub fn start(change: impl FnOnce(&mut Config)) -> Running {
+        Running::start_on(Keeping::Memory, change)
+    }
+
+    /// Without authentication.
+    pub fn on(keeping: Keeping) -> Running {
+        Running::start_on(keeping, |_| {})
+    }
+
+    fn start_on(keeping: Keeping, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::default();
         config.audit.checkpoint_interval_ms = 10;
         change(&mut config);
         let runtime = runtime();
-        let env = forgetful(&runtime);
-        let backend = Arc::new(MemoryBackend::new(&env));
-        let options = options(&env, config, backend, Some(issuer_keys()));
+        let data = (keeping != Keeping::Memory).then(|| Scratch::new("api"));
+        let env = match &data {
+            None => forgetful(&runtime),
+            Some(dir) => process(&runtime, Data::Directory(dir.path().to_owned())),
+        };
+        let (store, backend) = runtime.block_on(keeping.open(&env));
+        assert_eq!(backend.info().name, keeping.name());
+        let options = stored(&env, config, store, backend, Some(issuer_keys()));
         let stop = Shutdown::new();
         let (listener, service) = runtime.block_on(async {
             let listener = env.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -67,12 +145,14 @@ impl Running {
         let running = service.run(listener, stop.clone(), |_| {});
         let ended = env.spawn("service", running);
         Running {
+            keeping,
             ended: Some(ended),
             runtime,
             env,
             base,
             stop,
             token: None,
+            _data: data,
         }
     }
 
@@ -136,6 +216,19 @@ impl Running {
         let made = self.post("/keys", &json!({ "purpose": "test", "alg": alg }));
         assert_eq!(made.status, 201, "{}", made.json);
         made.json["kid"].as_str().unwrap().to_owned()
+    }
+
+    /// Those that the backend offers; a key of any other is refused.
+    pub fn offered<'a>(&self, algs: &[&'a str]) -> Vec<&'a str> {
+        let (offered, lacking): (Vec<_>, Vec<_>) =
+            algs.iter().partition(|alg| self.keeping.offers(alg));
+        for alg in lacking {
+            let refused = self.post("/keys", &json!({ "purpose": "test", "alg": alg }));
+            let got = (refused.status.as_u16(), refused.code());
+            assert_eq!(got, (422, "alg_unsupported"), "{alg}: {}", refused.json);
+        }
+        assert!(!offered.is_empty());
+        offered
     }
 
     pub fn stop(mut self) -> Ended {

@@ -5,6 +5,9 @@
     reason = "it makes and removes directories from outside of the service"
 )]
 
+#[cfg(feature = "pkcs11")]
+pub mod token;
+
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
