@@ -19,7 +19,7 @@ use std::{
 };
 
 /// How long a process or an answer may take before the test gives up on it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary `ron-kms`, as the sources are now.
 ///
