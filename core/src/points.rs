@@ -14,7 +14,7 @@
 mod watched;
 
 #[cfg(any(feature = "sim", feature = "mutants"))]
-pub use watched::{Site, Watcher, buggify, mutant, sometimes, watch};
+pub use watched::{Site, Watcher, apart, buggify, mutant, sometimes, watch};
 
 /// What a crate declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

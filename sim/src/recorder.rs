@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use ron_core::points;
+
 use crate::{
     conformance,
     detail::{Detail, Message},
@@ -100,7 +102,7 @@ impl Recorder {
         }
         state.mark(&event.what);
         for oracle in &mut state.oracles {
-            if let Err(why) = oracle.event(&event) {
+            if let Err(why) = points::apart(|| oracle.event(&event)) {
                 let oracle = oracle.name();
                 state.violation.get_or_insert(Violation { at, oracle, why });
             }
@@ -131,7 +133,7 @@ impl Recorder {
             what: What::Probe { event, id, detail },
         };
         for oracle in &mut state.oracles {
-            if let Err(why) = oracle.spec(&event) {
+            if let Err(why) = points::apart(|| oracle.spec(&event)) {
                 let oracle = oracle.name();
                 state.violation.get_or_insert(Violation { at, oracle, why });
             }
@@ -156,7 +158,7 @@ impl Recorder {
         let mut guard = self.lock();
         let state = &mut *guard;
         for oracle in &mut state.oracles {
-            if let Err(why) = question(oracle.as_mut()) {
+            if let Err(why) = points::apart(|| question(oracle.as_mut())) {
                 let oracle = oracle.name();
                 state.violation.get_or_insert(Violation { at, oracle, why });
             }

@@ -39,12 +39,22 @@ impl Site {
 }
 
 thread_local! {
+    static APART: Cell<bool> = const { Cell::new(false) };
     static WATCHER: RefCell<Option<Rc<dyn Watcher>>> = const { RefCell::new(None) };
 }
 
 /// From now on the points of this thread ask `watcher`. To be called before the first of them is passed.
 pub fn watch(watcher: Rc<dyn Watcher>) {
     WATCHER.set(Some(watcher));
+}
+
+/// Runs code that is no part of the run, such as a model that steps the same machines: no point is reached,
+/// bent or planted in it.
+pub fn apart<T>(work: impl FnOnce() -> T) -> T {
+    let before = APART.replace(true);
+    let done = work();
+    APART.set(before);
+    done
 }
 
 pub fn sometimes(site: &'static LocalKey<Site>, name: &'static str) {
@@ -64,6 +74,9 @@ pub fn mutant(site: &'static LocalKey<Site>, name: &'static str) -> bool {
 
 /// The answer to a question that is asked once per site and thread.
 fn decided(site: &'static LocalKey<Site>, question: impl FnOnce(&dyn Watcher) -> bool) -> bool {
+    if APART.try_with(Cell::get).unwrap_or(true) {
+        return false;
+    }
     // A thread that ends may pass a point while its locals are already gone.
     let known = site.try_with(|site| site.0.get()).unwrap_or(State::Off);
     if known != State::Unasked {
@@ -109,6 +122,21 @@ mod tests {
         fn planted(&self, mutant: &'static str) -> bool {
             mutant == "queue.cap_off_by_one"
         }
+    }
+
+    #[test]
+    fn what_runs_apart_reaches_and_bends_nothing() {
+        let told = Rc::new(Told(RefCell::default()));
+        watch(told.clone());
+        let pass = || {
+            crate::sometimes!("queue.full");
+            crate::mutant!("queue.cap_off_by_one")
+        };
+        assert!(!apart(pass));
+        assert!(told.0.borrow().is_empty());
+        assert!(pass());
+        assert!(!apart(pass));
+        assert_eq!(*told.0.borrow(), ["queue.full"]);
     }
 
     #[test]

@@ -48,7 +48,11 @@ fn publish(sizes: &[u64]) -> Site {
             frontier.push(edge.push(&entry(edge.size())).unwrap());
         }
         let pending = edge.pending().unwrap();
-        files.extend(pending.into_iter().map(|f| (f.tile.path(), f.bytes.to_vec())));
+        files.extend(
+            pending
+                .into_iter()
+                .map(|f| (f.tile.path(), f.bytes.to_vec())),
+        );
         edge.published(size);
     }
     let head = Checkpoint {
