@@ -123,7 +123,12 @@ async fn perform(
                 receipt,
             })
         }
-        change => changes::perform(engine, caller, change, deadline).await,
+        // What is waited for may be a disk that hangs; a change that was begun goes on without its caller.
+        change => {
+            let changing = changes::perform(engine, caller, change, deadline);
+            let changed = engine.env.timeout_at(deadline, changing).await;
+            changed.unwrap_or_else(|_| Err(timed_out(engine, "rotate")))
+        }
     }
 }
 
