@@ -13,7 +13,7 @@ pub mod node;
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    fmt, io,
+    io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -55,7 +55,6 @@ struct Inner {
     disk: Arc<MemoryDisk>,
     stalled: watch::Sender<bool>,
     doors: Mutex<BTreeMap<SocketAddr, mpsc::Sender<DuplexStream>>>,
-    told: Mutex<Vec<(&'static str, u64)>>,
     /// Jobs by the name of their pool.
     jobs: Mutex<BTreeMap<&'static str, u64>>,
     wrongs: Mutex<Vec<String>>,
@@ -79,7 +78,6 @@ pub fn in_world<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             disk: Arc::new(MemoryDisk::new(64 << 20)),
             stalled: watch::Sender::new(false),
             doors: Mutex::default(),
-            told: Mutex::default(),
             jobs: Mutex::default(),
             wrongs: Mutex::default(),
             fills: AtomicU64::new(1),
@@ -116,12 +114,6 @@ impl World {
 
     pub fn disk(&self) -> Arc<MemoryDisk> {
         self.0.disk.clone()
-    }
-
-    /// How often the service told its observer of this.
-    pub fn told(&self, event: &str) -> usize {
-        let told = self.0.told.lock().unwrap();
-        told.iter().filter(|(name, _)| *name == event).count()
     }
 
     pub fn jobs(&self, pool: &str) -> u64 {
@@ -214,11 +206,7 @@ impl Entropy for World {
     }
 }
 
-impl Probe for World {
-    fn probe(&self, event: &'static str, id: u64, _: fmt::Arguments<'_>) {
-        self.0.told.lock().unwrap().push((event, id));
-    }
-}
+impl Probe for World {}
 
 struct Door {
     addr: SocketAddr,
