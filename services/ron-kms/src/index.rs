@@ -150,3 +150,6 @@ impl Caller {
         self.tenant.as_deref().is_none_or(|own| own == tenant)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,9 @@ fn signers_see_versions_rise_and_no_torn_version_while_one_rotates() {
             KeyIndex::publish_with(&mut writer, entry(&key));
             assert_eq!(read(&index, &kid), head);
         }
-        signers.map(|signer| signer.join().unwrap());
+        for signer in signers {
+            signer.join().unwrap();
+        }
     });
 }
 
@@ -139,7 +141,9 @@ fn two_who_change_different_keys_lose_neither_change() {
             })
         });
         let seen = kids.clone().map(|kid| read(&index, &kid));
-        changing.map(|change| change.join().unwrap());
+        for change in changing {
+            change.join().unwrap();
+        }
         for (kid, seen) in kids.iter().zip(seen) {
             let now = read(&index, kid);
             assert!(now == 2 && seen <= now);

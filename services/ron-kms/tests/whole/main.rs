@@ -8,3 +8,4 @@ mod door;
 mod drain;
 mod parts;
 mod tasks;
+mod writers;
