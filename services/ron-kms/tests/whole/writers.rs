@@ -192,7 +192,7 @@ fn a_change_is_recorded_then_stored_then_seen_and_survives_its_caller() {
         assert_eq!(waited, 0);
         assert_eq!(ring.index().get(key.kid()).unwrap().key, key, "it went on");
         assert_eq!(bench.store.load().await.unwrap().keys.len(), 1);
-        let told = ring.commit(turn, disabling(&key)).await.unwrap();
+        let told = ring.commit(turn.unwrap(), disabling(&key)).await.unwrap();
         assert!(told.index.is_some(), "durable");
         let seen = ring.index().get(key.kid()).unwrap().key.clone();
         assert_eq!(seen.versions()[&1].state, State::Disabled);
