@@ -302,14 +302,15 @@ fn missing(world: &World, env: &Env) {
 fn many_calls(world: &World, env: &Env) {
     let backend = Arc::new(connect(world, env, 2));
     let key = Arc::new(new_key(world, env, &backend, Algorithm::EcdsaP256));
-    let calls = (0..24).map(|_| {
+    let call = |_| {
         let (backend, key) = (backend.clone(), key.clone());
         env.spawn("call", async move {
             let message = [Message::Whole(b"m".to_vec())];
             backend.sign(&key, &message).await.map(|_| ())
         })
-    });
-    for call in calls.collect::<Vec<_>>() {
+    };
+    let calls: Vec<_> = (0..24).map(call).collect();
+    for call in calls {
         assert_eq!(world.run(call).unwrap(), Ok(()));
     }
     let module = Pkcs11::new(MODULE).unwrap();

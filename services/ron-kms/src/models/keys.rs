@@ -173,13 +173,10 @@ impl Model for KeyWorld {
         if spent.closed {
             return;
         }
+        let stuck = world.torn && self.flaw == Some(Flaw::WaitsForTorn);
         match &world.change {
-            None if spent.closing => {
-                if !(world.torn && self.flaw == Some(Flaw::WaitsForTorn)) {
-                    actions.push(Action::Closed);
-                }
-            }
-            None if !world.torn => {
+            None if spent.closing && !stuck => actions.push(Action::Closed),
+            None if !world.torn && !spent.closing => {
                 if spent.rotations < self.rotations {
                     actions.push(Action::Rotate);
                 }

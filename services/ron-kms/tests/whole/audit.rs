@@ -26,7 +26,7 @@ fn events(world: &World) -> Vec<Event> {
     events
 }
 
-async fn covered(node: &Node) -> u64 {
+fn covered(node: &Node) -> u64 {
     let note = node
         .kms
         .checkpoint()
@@ -99,12 +99,12 @@ fn the_appender_tells_the_checkpointer_when_enough_was_appended() {
             node.sign(&kid).await;
         }
         world.pass(600_000).await;
-        assert_eq!(covered(&node).await, 0, "neither enough nor long ago");
+        assert_eq!(covered(&node), 0, "neither enough nor long ago");
         for _ in 0..10 {
             node.sign(&kid).await;
         }
         world.pass(1).await;
-        assert!(covered(&node).await >= 20, "at once, not at the next tick");
+        assert!(covered(&node) >= 20, "at once, not at the next tick");
     });
 }
 
@@ -120,13 +120,13 @@ fn a_few_records_are_checkpointed_once_the_interval_has_passed() {
         let kid = node.key("ed25519").await;
         node.sign(&kid).await;
         world.pass(7_000).await;
-        assert_eq!(covered(&node).await, 0);
+        assert_eq!(covered(&node), 0);
         world.pass(3_100).await;
-        let first = covered(&node).await;
+        let first = covered(&node);
         assert!(first >= 2);
         world.pass(60_000).await;
         assert!(
-            covered(&node).await <= first + 1,
+            covered(&node) <= first + 1,
             "nothing new: no endless checkpoints"
         );
     });
@@ -157,7 +157,7 @@ fn miss_a_checkpoint(limit: u64) {
         world.pass(1).await;
         assert_eq!(node.missing().await, Vec::<String>::new(), "on again");
         assert_eq!(node.metric("kms_audit_integrity_failed_total"), 1.0);
-        assert!(covered(&node).await >= 2);
+        assert!(covered(&node) >= 2);
     });
 }
 

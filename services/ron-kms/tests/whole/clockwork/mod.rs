@@ -2,10 +2,6 @@
 //!
 //! No wall time passes: the clock moves only when everybody waits, and then to the next timer. Whoever
 //! waits with a ranked lock in hand, or touches a file outside of the disk pool, is noted.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "this is the seam for these tests, as `io` and `sim` are for the rest"
-)]
 
 pub mod backend;
 pub mod node;

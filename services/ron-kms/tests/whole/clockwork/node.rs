@@ -46,11 +46,10 @@ impl Answer {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let line = self.head.lines().find_map(|line| {
+        self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
             key.eq_ignore_ascii_case(name).then(|| value.trim())
-        });
-        line
+        })
     }
 
     pub fn told(&self) -> (u16, &str) {
