@@ -80,6 +80,13 @@ fn a_stop_refuses_newcomers_finishes_what_was_accepted_and_checkpoints_all_of_it
         let refused = node.sign(&kid).await;
         assert_eq!(refused.told(), (503, "draining"));
         assert!(refused.header("retry-after").is_some());
+        let refused = node.get("/v1/kms/keys").await;
+        assert_eq!(
+            refused.told(),
+            (503, "draining"),
+            "also what needs no queue"
+        );
+        assert!(refused.header("retry-after").is_some());
         assert_eq!(node.get("/readyz").await.status, 503);
         let mut ok = 0;
         for job in accepted {

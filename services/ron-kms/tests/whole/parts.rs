@@ -160,6 +160,28 @@ fn files_are_reached_on_the_disk_pool_and_heavy_signatures_are_made_on_the_cpu_p
     });
 }
 
+// proves: KMS-1.7
+#[cfg(feature = "pkcs11")]
+#[test]
+fn a_token_is_reached_on_a_pool_of_its_own() {
+    use ron_kms::{
+        backend::{BackendError, Pkcs11Backend, Pkcs11Config, TokenName},
+        keys::Secret,
+    };
+
+    in_world(|world| async move {
+        let config = Pkcs11Config {
+            module: "no-such-module.so".into(),
+            token: TokenName::Label("none".into()),
+            pin: Secret::new(Vec::new()),
+            sessions: 2,
+        };
+        let connected = Pkcs11Backend::connect(&world.env(), config).await;
+        assert!(matches!(connected, Err(BackendError::Unavailable(_))));
+        assert_eq!(world.jobs("pkcs11"), 1, "loading a module blocks");
+    });
+}
+
 // proves: KMS-9.1, KMS-9.2, KMS-9.4, KMS-9.8, KMS-9.9
 #[test]
 fn metrics_have_the_names_that_operators_know() {
