@@ -11,6 +11,7 @@ use aws_lc_rs::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use ron_core::{
+    backoff::Backoff,
     lock::{LockDecl, RankedMutex},
     readiness::Gate,
     snapshot::{SnapshotReader, SnapshotWriter, snapshot},
@@ -202,38 +203,68 @@ impl Engine {
     }
 }
 
+/// After a renewal that failed: sooner than the next one is due, so that the gate is not closed for long.
+const RETRY: Backoff = Backoff::band(
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(5),
+);
+
 /// The refresher: renews the evidence until it is told to stop.
 pub(crate) async fn run(engine: Arc<Engine>, interval: Duration, context: TaskContext) {
+    let mut rng = context.env.rng();
+    let mut failures = 0;
     loop {
-        renew(&engine).await;
+        let renewed = tokio::select! {
+            biased;
+            () = context.stop.wait() => return,
+            renewed = renew(&engine) => renewed,
+        };
+        let pause = match renewed {
+            true => {
+                failures = 0;
+                interval
+            }
+            false => {
+                failures += 1;
+                engine.metrics.backoff_retries.with(&["attest"]).inc();
+                RETRY.delay(failures - 1, &mut rng).min(interval)
+            }
+        };
         tokio::select! {
             biased;
             () = context.stop.wait() => return,
-            () = context.env.sleep(interval) => {}
+            () = context.env.sleep(pause) => {}
         }
     }
 }
 
-async fn renew(engine: &Arc<Engine>) {
+/// True if there is new evidence.
+async fn renew(engine: &Arc<Engine>) -> bool {
     let limit = Duration::from_millis(engine.config.load().deadline.attest_ms);
     let info = engine.backend.info();
     let checked = engine.env.timeout(limit, engine.backend.check()).await;
-    match checked {
+    let why = match checked {
         Ok(Ok(())) => {
             let statement = engine.statement(info.name, info.extractable, None);
-            if let Ok(attestation) = engine.attester.sign(&statement) {
-                let evidence = Some(attestation.to_json());
-                engine.attester.writer.lock().publish(evidence);
-                engine.attester.gate.open();
+            match engine.attester.sign(&statement) {
+                Ok(attestation) => {
+                    let evidence = Some(attestation.to_json());
+                    engine.attester.writer.lock().publish(evidence);
+                    engine.attester.gate.open();
+                    return true;
+                }
+                Err(error) => error.to_string(),
             }
         }
-        Ok(Err(error)) => engine.attester.gate.close(error.to_string()),
+        Ok(Err(error)) => error.to_string(),
         Err(_) => {
             engine.metrics.io_timeouts.with(&["attest"]).inc();
-            let why = "the attestation evidence could not be renewed in time";
-            engine.attester.gate.close(why);
+            "the attestation evidence could not be renewed in time".to_owned()
         }
-    }
+    };
+    engine.attester.gate.close(why);
+    false
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -78,14 +78,14 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
     };
     let index = engine.ring.index();
     for entry in index.visible(&everyone) {
+        let limit = engine.config.load().deadline.rotate_ms;
+        let deadline = engine.env.now() + std::time::Duration::from_millis(limit);
         let due = |v: &State| matches!(v, State::Scheduled { at_ms } if *at_ms <= now);
         if entry.key.versions().values().any(|v| due(&v.state)) {
-            let done = destroy_due(engine, &everyone, entry.key.kid()).await;
+            let done = destroy_due(engine, &everyone, entry.key.kid(), deadline).await;
             warn_of(entry.key.kid(), "destroyed", done);
         }
         if entry.key.due_for_rotation(now) && entry.key.may_rotate_by_itself(now) {
-            let limit = engine.config.load().deadline.rotate_ms;
-            let deadline = engine.env.now() + std::time::Duration::from_millis(limit);
             let head = Some(entry.key.head());
             let done = async {
                 let (turn, entry) = begin(engine, &everyone, entry.key.kid()).await?;
@@ -251,7 +251,12 @@ async fn cancel_destroy(
     commit(engine, turn, key, &caller.actor, changes, None).await
 }
 
-async fn destroy_due(engine: &Arc<Engine>, caller: &Caller, kid: &Kid) -> Result<(), KmsError> {
+async fn destroy_due(
+    engine: &Arc<Engine>,
+    caller: &Caller,
+    kid: &Kid,
+    deadline: Instant,
+) -> Result<(), KmsError> {
     let (turn, entry) = begin(engine, caller, kid).await?;
     let mut key = entry.key.clone();
     let erased = key.destroy_due(engine.env.wall_ms());
@@ -265,8 +270,7 @@ async fn destroy_due(engine: &Arc<Engine>, caller: &Caller, kid: &Kid) -> Result
     };
     engine.ring.commit(turn, planned).await?;
     for held in erased.iter().filter_map(|n| entry.held(*n)) {
-        let gone = engine.backend.destroy(&held.material).await;
-        gone.map_err(|error| KmsError::from_backend(error, engine.backend.info().name))?;
+        within(engine, deadline, engine.backend.destroy(&held.material)).await?;
     }
     Ok(())
 }

@@ -51,11 +51,13 @@ ron_core::settings! {
     pub struct DeadlineConfig {
         /// Sign, from the queue to the signature.
         sign_ms: u64 = 2_000 => 1..=60_000, restart;
-        /// Wrap, unwrap and data-key.
+        /// Wrap and data-key.
         wrap_ms: u64 = 2_000 => 1..=60_000, restart;
+        /// Unwrap.
+        unwrap_ms: u64 = 2_000 => 1..=60_000, restart;
         /// Creating, rotating, importing and destroying keys.
         rotate_ms: u64 = 10_000 => 1..=60_000, restart;
-        /// One renewal of the attestation evidence.
+        /// One renewal of the attestation evidence, and one statement about a key.
         attest_ms: u64 = 3_000 => 1..=60_000, restart;
         /// One check of the backend.
         check_ms: u64 = 1_000 => 1..=60_000, restart;

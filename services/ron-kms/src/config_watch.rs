@@ -39,7 +39,11 @@ impl ConfigWatch {
             match event {
                 Some(KernelEvent::ConfigUpdated { version }) => {
                     self.apply();
-                    let up = self.engine.refresh().await;
+                    let up = tokio::select! {
+                        biased;
+                        () = context.stop.wait() => return,
+                        up = self.engine.refresh() => up,
+                    };
                     tracing::info!(version, backend_up = up, "configuration reloaded");
                     context.env.probe("kms.config", version, format_args!(""));
                 }

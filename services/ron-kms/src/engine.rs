@@ -247,7 +247,13 @@ impl Kms {
         let held = entry
             .held(version)
             .ok_or(crate::keys::key::Refusal::NoSuchVersion(version))?;
-        engine.attest(caller, entry, held, &nonce).await
+        let limit = Duration::from_millis(engine.config.load().deadline.attest_ms);
+        let attested = engine.attest(caller, entry, held, &nonce);
+        let attested = engine.env.timeout(limit, attested).await;
+        attested.unwrap_or_else(|_| {
+            engine.metrics.io_timeouts.with(&["attest"]).inc();
+            Err(KmsError::Timeout("attest"))
+        })
     }
 
     /// The newest signed checkpoint.
@@ -466,7 +472,8 @@ impl Ask {
     fn limit(&self, config: &Config) -> Duration {
         Duration::from_millis(match self {
             Ask::Sign { .. } => config.deadline.sign_ms,
-            Ask::Wrap { .. } | Ask::Unwrap { .. } | Ask::DataKey { .. } => config.deadline.wrap_ms,
+            Ask::Wrap { .. } | Ask::DataKey { .. } => config.deadline.wrap_ms,
+            Ask::Unwrap { .. } => config.deadline.unwrap_ms,
             _ => config.deadline.rotate_ms,
         })
     }

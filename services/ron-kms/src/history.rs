@@ -66,3 +66,6 @@ impl KeyHistory {
         (key != *stored).then_some((key, lost))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use ron_core::snapshot::SnapshotWriter;
+
 use crate::{
     ask::{Caller, KeyRef},
     backend::Material,
@@ -63,6 +65,12 @@ impl KeyIndex {
             true => Ok(entry),
             false => Err(KmsError::NoSuchKey),
         }
+    }
+
+    /// The one way a change becomes visible: whole, and on top of what was published last.
+    pub fn publish_with(writer: &mut SnapshotWriter<KeyIndex>, entry: Entry) {
+        let next = writer.load().with(entry);
+        writer.publish(next);
     }
 
     pub fn with(&self, entry: Entry) -> KeyIndex {
@@ -142,3 +150,6 @@ impl Caller {
         self.tenant.as_deref().is_none_or(|own| own == tenant)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -399,3 +399,6 @@ fn read_full(file: &dyn DiskFile, at: u64, buf: &mut [u8]) -> io::Result<usize> 
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests;

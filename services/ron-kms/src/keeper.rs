@@ -18,7 +18,12 @@ pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContex
     let mut rng = context.env.rng();
     let mut failures = 0;
     loop {
-        let pause = match engine.refresh().await {
+        let up = tokio::select! {
+            biased;
+            () = context.stop.wait() => return,
+            up = engine.refresh() => up,
+        };
+        let pause = match up {
             true => {
                 failures = 0;
                 changes::housekeep(&engine).await;

@@ -1,11 +1,31 @@
 //! ron-kms: keys that never leave, and an audit log anyone can verify.
 //!
-//! Here so far is its pure core: the [audit log](audit) with its formats, proofs and the machine that
-//! decides what is written and what may be answered, and the [keys] with their algorithms, versions and
-//! nonces. Nothing in it reads a clock, a file or a socket. Not here yet: backends, the HTTP service, the
-//! tasks that append and checkpoint, the command line.
+//! A request comes in through [`api`], is checked by the [`engine`] and goes through the tenant's
+//! [`quota`] and the one sign queue to a [`signer`]. The signer uses the key in its [`backend`] and tells
+//! the [`auditor`]; what changes a key goes through the [`ring`], which records, stores and publishes it.
+//! Verifying and reading take no queue: they read the key [`index`], a snapshot.
 //!
-//! Start with [`audit`] or [`keys`].
+//! | task | does | asked by |
+//! | --- | --- | --- |
+//! | listener ([`service`]) | HTTP, limits, quota | callers |
+//! | signer ([`signer`], [`changes`]) | uses and changes keys | queue `sign` |
+//! | appender ([`appender`]) | writes records in batches | queue `audit` |
+//! | checkpointer ([`checkpointer`]) | publishes tiles, signs the head | the appender, a clock |
+//! | attester ([`attester`]) | renews evidence | a clock |
+//! | keeper ([`keeper`]) | keeps the backend and the verify cache fresh, does what is due | a clock |
+//! | config watch ([`config_watch`]) | puts a new configuration in force | the bus |
+//!
+//! | queue | holds | when full |
+//! | --- | --- | --- |
+//! | `sign` | 512 | the newcomer is refused, 429 |
+//! | `audit` | 2048 | waits 200 ms, then the oldest that may be shed is dropped, and a gap record tells it |
+//!
+//! What is decided is decided by machines that read no clock, no file and no socket: [`audit::log`],
+//! [`audit::recovery`], [`keys::key`], [`keys::nonce`], [`history`], [`verify_cache`], [`quota`],
+//! [`op_ids`]. The tasks around them wait and obey.
+//!
+//! Start with [`topology`], which declares every part, then [`service`], which wires them; for what is in
+//! the log, with [`audit`]; for what may be done with a key, with [`keys`].
 
 pub mod api;
 pub mod appender;

@@ -104,3 +104,6 @@ pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

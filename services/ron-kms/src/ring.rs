@@ -212,8 +212,7 @@ impl KeyRing {
         // A new secret that is not stored must not be used; a state that the log told must be obeyed.
         if stored.is_ok() || !needs_store {
             let (kid, head) = (entry.key.kid().clone(), entry.key.head());
-            let next = state.writer.load().with(entry);
-            state.writer.publish(next);
+            KeyIndex::publish_with(&mut state.writer, entry);
             drop(state);
             shared
                 .env

@@ -128,7 +128,12 @@ async fn perform(
                 receipt,
             })
         }
-        change => Box::pin(changes::perform(engine, caller, change, deadline)).await,
+        // What is waited for may be a disk that hangs; a change that was begun goes on without its caller.
+        change => {
+            let changing = Box::pin(changes::perform(engine, caller, change, deadline));
+            let changed = engine.env.timeout_at(deadline, changing).await;
+            changed.unwrap_or_else(|_| Err(timed_out(engine, "rotate")))
+        }
     }
 }
 

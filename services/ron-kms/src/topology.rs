@@ -186,10 +186,16 @@ fn declare_rest(topology: &mut Topology, config: &Config, serve: &ServeOptions) 
         "504 `timeout`, recorded as failed",
     );
     timeout(
+        "unwrap",
+        ms(deadline.unwrap_ms),
+        Some("deadline.unwrap_ms"),
+        "504 `timeout`, recorded as failed",
+    );
+    timeout(
         "rotate",
         ms(deadline.rotate_ms),
         Some("deadline.rotate_ms"),
-        "504 `timeout`; nothing changed",
+        "504 `timeout`; a change that the log has begun is finished all the same",
     );
     timeout(
         "attest",

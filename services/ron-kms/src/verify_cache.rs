@@ -59,6 +59,10 @@ impl VerifyCache {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "an instant to count from; no time passes"
+)]
 mod tests {
     use super::*;
 

@@ -21,7 +21,7 @@ const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
 }
 
 /// Determinism comes before all other tests: without it no seed means anything.
-pub const STEPS: [Step; 9] = [
+pub const STEPS: [Step; 10] = [
     step("fmt", &["fmt", "--all", "--check"]),
     step("clippy", &["clippy", "--workspace", "--all-targets"]),
     step(
@@ -35,6 +35,19 @@ pub const STEPS: [Step; 9] = [
             "test",
             "-p",
             "ron-core",
+            "--features",
+            "loom",
+            "--release",
+            "--test",
+            "loom",
+        ],
+    ),
+    step(
+        "loom-kms",
+        &[
+            "test",
+            "-p",
+            "ron-kms",
             "--features",
             "loom",
             "--release",

@@ -1,0 +1,140 @@
+//! What is kept comes back as it was; what must not be kept is not.
+
+use super::*;
+use crate::keys::VersionedKid;
+
+fn id(version: u32) -> VersionedKid {
+    kid().version(version).unwrap()
+}
+
+fn kid() -> Kid {
+    Kid::random(&mut |buf: &mut [u8]| buf.fill(1))
+}
+
+const NOWHERE: Receipt = Receipt {
+    seq: 0,
+    index: None,
+};
+
+fn again(reply: &Reply) -> Reply {
+    let done = Done {
+        seq: 5,
+        index: 6,
+        result: encode(reply).unwrap(),
+    };
+    decode(&kid(), &done).unwrap()
+}
+
+const TOLD: Receipt = Receipt {
+    seq: 5,
+    index: Some(6),
+};
+
+#[test]
+fn signatures_come_back_in_their_order_under_their_version() {
+    let signature = |algorithm, byte| Signature {
+        algorithm,
+        bytes: vec![byte; 3],
+    };
+    let hybrid = vec![
+        signature(Algorithm::Ed25519, 1),
+        signature(Algorithm::MlDsa65, 2),
+    ];
+    let all = vec![hybrid, vec![signature(Algorithm::Ed25519, 255)], Vec::new()];
+    let reply = Reply::Signed {
+        key: id(3),
+        algorithm: Algorithm::Ed25519MlDsa65,
+        signatures: all.clone(),
+        attestation: Some("not kept".into()),
+        receipt: NOWHERE,
+    };
+    let Reply::Signed {
+        key,
+        algorithm,
+        signatures,
+        attestation,
+        receipt,
+    } = again(&reply)
+    else {
+        panic!("another kind");
+    };
+    assert_eq!((key, algorithm), (id(3), Algorithm::Ed25519MlDsa65));
+    assert_eq!((signatures, attestation, receipt), (all, None, TOLD));
+}
+
+#[test]
+fn wrapped_bytes_come_back_and_a_data_key_only_wrapped() {
+    let wrapped = Reply::Wrapped {
+        key: id(2),
+        blob: vec![0, 255],
+        receipt: NOWHERE,
+    };
+    let Reply::Wrapped { key, blob, receipt } = again(&wrapped) else {
+        panic!("another kind");
+    };
+    assert_eq!((key, blob, receipt), (id(2), vec![0, 255], TOLD));
+
+    let data_key = Reply::DataKey {
+        key: id(2),
+        plain: Secret::new(b"never kept".to_vec()),
+        blob: vec![7],
+        receipt: NOWHERE,
+    };
+    let kept = encode(&data_key).unwrap();
+    let hidden = B64.encode(b"never kept");
+    let kept = String::from_utf8(kept).unwrap();
+    assert!(
+        !kept.contains(&hidden) && !kept.contains("never kept"),
+        "{kept}"
+    );
+    let Reply::DataKey {
+        plain,
+        blob,
+        receipt,
+        ..
+    } = again(&data_key)
+    else {
+        panic!("another kind");
+    };
+    assert_eq!((plain.expose(), blob, receipt), (&b""[..], vec![7], TOLD));
+}
+
+#[test]
+fn what_holds_plain_bytes_or_no_result_is_not_kept() {
+    let unwrapped = Reply::Unwrapped {
+        key: id(1),
+        plain: Secret::new(vec![1]),
+        receipt: NOWHERE,
+    };
+    assert_eq!(encode(&unwrapped), None);
+    let changed = Reply::Key {
+        kid: kid(),
+        version: 1,
+        receipt: NOWHERE,
+    };
+    assert_eq!(encode(&changed), None);
+}
+
+#[test]
+fn a_kept_result_that_is_damaged_is_an_error_and_no_answer() {
+    for result in [
+        "",
+        "{}",
+        "nonsense",
+        r#"{"wrapped":{"version":0,"blob":"AA"}}"#,
+        r#"{"wrapped":{"version":1,"blob":"*"}}"#,
+        r#"{"wrapped":{"version":1,"blob":"AA","more":1}}"#,
+        r#"{"signed":{"version":1,"alg":"ed25519","sigs":[[["ed25519","*"]]]}}"#,
+        r#"{"data_key":{"version":1,"blob":"="}}"#,
+    ] {
+        let done = Done {
+            seq: 0,
+            index: 0,
+            result: result.as_bytes().to_vec(),
+        };
+        assert!(
+            matches!(decode(&kid(), &done), Err(KmsError::Store(_))),
+            "{result}"
+        );
+    }
+}
