@@ -11,7 +11,10 @@ mod keys;
 pub mod requests;
 mod use_keys;
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::{Future, Ready, ready},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -253,7 +256,6 @@ fn misanswered() -> Problem {
         .detail("the engine's answer does not fit the request")
 }
 
-#[allow(clippy::unused_async, reason = "a handler")]
-async fn openapi(_: Call) -> Result<Response, Problem> {
-    Ok(answer::with_type(answer::JSON, Body::from(OPENAPI)))
+fn openapi(_: Call) -> Ready<Result<Response, Problem>> {
+    ready(Ok(answer::with_type(answer::JSON, Body::from(OPENAPI))))
 }

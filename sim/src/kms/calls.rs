@@ -207,11 +207,11 @@ impl Client<'_> {
             .ask("kms.create", "POST", "/v1/kms/keys", &body)
             .await?;
         let kid = answer.body["kid"].as_str()?.to_owned();
-        self.known()
-            .change(&self.op.on, kind, slot, |key| match key.kid.is_empty() {
-                true => key.kid = kid,
-                false => {}
-            });
+        self.known().change(&self.op.on, kind, slot, |key| {
+            if key.kid.is_empty() {
+                key.kid = kid;
+            }
+        });
         self.known().get(&self.op.on, kind, slot)
     }
 

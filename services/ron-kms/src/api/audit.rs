@@ -3,6 +3,8 @@
 //! Paths and contents are those of C2SP tlog-tiles. A tile never changes once it is full, and a partial one
 //! of a given width neither, but it may be gone once it is full: it is kept for a short time only.
 
+use std::future::{Ready, ready};
+
 use axum::extract::FromRequestParts;
 use axum::{
     body::Body,
@@ -21,10 +23,9 @@ const FULL: HeaderValue = HeaderValue::from_static("private, max-age=31536000, i
 const PARTIAL: HeaderValue = HeaderValue::from_static("private, max-age=60");
 const MOVING: HeaderValue = HeaderValue::from_static("no-cache");
 
-#[allow(clippy::unused_async, reason = "a handler")]
-pub async fn checkpoint(call: Call) -> Result<Response, Problem> {
-    let note = call.kms().checkpoint().map_err(refusal)?;
-    Ok(cached(MOVING, answer::TEXT, Body::from(note)))
+pub fn checkpoint(call: Call) -> Ready<Result<Response, Problem>> {
+    let note = call.kms().checkpoint().map_err(refusal);
+    ready(note.map(|note| cached(MOVING, answer::TEXT, Body::from(note))))
 }
 
 pub async fn tile(call: Call) -> Result<Response, Problem> {

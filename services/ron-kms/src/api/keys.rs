@@ -2,7 +2,10 @@
 //!
 //! An answer to a change is the key as it then is, with the receipt of the change.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    future::{Ready, ready},
+};
 
 use axum::{
     extract::FromRequestParts,
@@ -129,8 +132,7 @@ pub async fn show_version(mut call: Call) -> Result<Response, Problem> {
     Ok(answer::json(StatusCode::OK, &body))
 }
 
-#[allow(clippy::unused_async, reason = "a handler")]
-pub async fn jwks(call: Call) -> Result<Response, Problem> {
+pub fn jwks(call: Call) -> Ready<Result<Response, Problem>> {
     let now = call.now_ms();
     let entries = call.kms().index().visible(&call.caller);
     let keys = entries.iter().flat_map(|entry| {
@@ -145,7 +147,7 @@ pub async fn jwks(call: Call) -> Result<Response, Problem> {
     let mut response = answer::json(StatusCode::OK, &body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, answer::JWK_SET);
-    Ok(response)
+    ready(Ok(response))
 }
 
 // ------------------------------------------------------------------------------------ changes

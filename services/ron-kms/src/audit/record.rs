@@ -255,7 +255,7 @@ impl Event {
                 actor,
                 change,
                 ..
-            } => [tenant, kid, actor].into_iter().all(is_name) && change.fits(),
+            } => [tenant, kid, actor].into_iter().all(|name| is_name(name)) && change.fits(),
             Event::NonceMark { kid, .. } => is_name(kid),
             _ => true,
         };
@@ -269,7 +269,7 @@ impl Event {
 impl Operation {
     fn fits(&self) -> bool {
         let names = [&self.tenant, &self.kid, &self.alg, &self.actor];
-        self.digests.len() <= MAX_DIGESTS && names.into_iter().all(is_name)
+        self.digests.len() <= MAX_DIGESTS && names.into_iter().all(|name| is_name(name))
     }
 }
 
@@ -291,7 +291,7 @@ impl KeyChange {
     }
 }
 
-fn is_name(text: &String) -> bool {
+fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME
 }
 

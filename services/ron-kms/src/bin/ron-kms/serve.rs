@@ -149,11 +149,10 @@ async fn pkcs11(env: &Env, config: &Config) -> Result<Arc<dyn Backend>, Fatal> {
 }
 
 #[cfg(not(feature = "pkcs11"))]
-#[allow(clippy::unused_async, reason = "its twin waits")]
-async fn pkcs11(_: &Env, _: &Config) -> Result<Arc<dyn Backend>, Fatal> {
-    Err(Fatal::Config(
+fn pkcs11(_: &Env, _: &Config) -> std::future::Ready<Result<Arc<dyn Backend>, Fatal>> {
+    std::future::ready(Err(Fatal::Config(
         "this program was built without the feature `pkcs11`".into(),
-    ))
+    )))
 }
 
 fn tls(config: &Config) -> Result<Option<Arc<dyn TlsAccept>>, Fatal> {
