@@ -433,6 +433,7 @@ async fn switch(clients: Clients, op: Op, how: &'static str) {
             format_args!("{} {}#v1", op.on, key.kid),
         );
     }
+    let began_us = timer::elapsed().as_micros() as u64;
     let (outcome, _) = client.send("kms.switch", "POST", &path, &json!({})).await;
     if how == "enable" && outcome != Outcome::Unknown {
         clients.tell(
@@ -442,10 +443,9 @@ async fn switch(clients: Clients, op: Op, how: &'static str) {
         );
     }
     if outcome == Outcome::Answered(200) && how == "disable" {
-        let now = timer::elapsed().as_micros() as u64;
         clients.tell(
             "client.disabled",
-            now,
+            began_us,
             format_args!("{} {}#v1", op.on, key.kid),
         );
     }

@@ -20,6 +20,8 @@ struct DisabledNeverSigns {
     disabled: BTreeMap<String, u64>,
     /// Enables under way, or whose end nobody knows: they may take effect at any time.
     enabling: BTreeMap<String, u32>,
+    /// When an enable last ended: one that overlapped a disable may have been the later of the two.
+    enabled: BTreeMap<String, u64>,
 }
 
 impl Oracle for DisabledNeverSigns {
@@ -28,13 +30,17 @@ impl Oracle for DisabledNeverSigns {
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
+        let now = event.at.as_micros() as u64;
         let What::Probe { event, id, detail } = &event.what else {
             return Ok(());
         };
         match *event {
             "client.disabled" => {
-                if self.enabling.get(detail).is_none_or(|n| *n == 0) {
-                    self.disabled.insert(detail.clone(), *id);
+                let before = |ended: &u64| ended < id;
+                if self.enabling.get(detail).is_none_or(|n| *n == 0)
+                    && self.enabled.get(detail).is_none_or(before)
+                {
+                    self.disabled.insert(detail.clone(), now);
                 }
             }
             "client.enabling" => {
@@ -43,6 +49,7 @@ impl Oracle for DisabledNeverSigns {
             }
             "client.enable_ended" => {
                 *self.enabling.entry(detail.clone()).or_insert(1) -= 1;
+                self.enabled.insert(detail.clone(), now);
             }
             "client.signed" => {
                 let Some(told) = Told::parse(detail) else {
