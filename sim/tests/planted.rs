@@ -111,6 +111,8 @@ fn every_oracle_has_its_planted_bug() {
     let all: BTreeSet<&str> = ORACLES
         .iter()
         .map(|kind| kind.name)
+        // The laws of ron-kms are woken by bugs in its own code: `cargo mutants-gate`.
+        .filter(|name| !name.starts_with("kms."))
         .chain([LIVE_AGAIN])
         .collect();
     assert_eq!(planted, all);
