@@ -178,7 +178,8 @@ impl Auditor {
                 if let Some(mismatch) = found.mismatch {
                     let _ = recovered.log.handle_mismatch(mismatch);
                 }
-                if let Some(len) = recovered.truncate {
+                let torn = recovered.truncate;
+                if let Some(len) = torn.filter(|_| !ron_core::mutant!("kms.torn_tail_kept")) {
                     found
                         .journal
                         .truncate(disk.as_ref(), len)
@@ -309,6 +310,9 @@ impl Auditor {
     fn drop_item(&self, mut item: Item) {
         self.metrics.audit_dropped.inc();
         if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
+            if ron_core::mutant!("kms.gap_not_counted") {
+                return;
+            }
             self.log.lock().handle_dropped(seq);
             self.append_wanted.notify_one();
         }
@@ -579,6 +583,7 @@ impl Told {
         };
         if let Some((index, op_id)) = found
             && !framed.attachment.is_empty()
+            && !ron_core::mutant!("kms.op_ids_forgotten")
         {
             let done = Done {
                 seq,

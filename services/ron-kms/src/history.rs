@@ -61,6 +61,9 @@ impl KeyHistory {
     /// The key as the log tells it, and the versions whose secret the store never got; `None` if the store
     /// tells the same.
     pub fn reconcile(&self, stored: &Key, now: WallMs) -> Option<(Key, Vec<u32>)> {
+        if ron_core::mutant!("kms.store_not_reconciled") {
+            return None;
+        }
         let mut key = stored.clone();
         let lost = key.follow(self.of(stored)?, now);
         (key != *stored).then_some((key, lost))

@@ -161,7 +161,9 @@ impl Journal {
         }
         let file = state.current(disk)?;
         file.write_at(at, bytes)?;
-        file.sync()?;
+        if !ron_core::mutant!("kms.append_not_synced") {
+            file.sync()?;
+        }
         Ok(())
     }
 
@@ -316,6 +318,9 @@ fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option
 }
 
 fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
+    if ron_core::mutant!("kms.checkpoint_before_tiles") {
+        replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;
+    }
     let mut dirs = std::collections::BTreeSet::new();
     for Published { tile, bytes } in files {
         let path = tile_path(tile);

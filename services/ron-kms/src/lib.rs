@@ -64,5 +64,18 @@ pub mod verify_cache;
 pub const POINTS: ron_core::points::Points = ron_core::points::Points {
     marks: &[],
     buggify: &[],
-    mutants: &[],
+    mutants: &[
+        "kms.append_not_synced",
+        "kms.checkpoint_before_tiles",
+        "kms.disabled_signs",
+        "kms.gap_not_counted",
+        "kms.no_last_checkpoint",
+        "kms.nonces_start_again",
+        "kms.op_ids_forgotten",
+        "kms.quota_ignored",
+        "kms.receipt_without_index",
+        "kms.store_not_reconciled",
+        "kms.torn_tail_kept",
+        "kms.two_change_one_key",
+    ],
 };
