@@ -127,3 +127,18 @@ fn no_workflow_sets_rustflags() {
         );
     }
 }
+
+/// The README's first command: which program a bare `cargo run` starts.
+#[test]
+fn a_bare_cargo_run_starts_ron_kms() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let out = std::process::Command::new(cargo)
+        .current_dir(tree::root())
+        .args(["run", "--bin"])
+        .output()
+        .expect("cargo can be started");
+    // Asked for a program without a name, cargo lists those it would choose from.
+    let listed = String::from_utf8_lossy(&out.stderr);
+    let programs = listed.lines().filter(|line| line.starts_with("    "));
+    assert_eq!(programs.map(str::trim).collect::<Vec<_>>(), ["ron-kms"]);
+}
