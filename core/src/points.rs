@@ -16,6 +16,9 @@ mod watched;
 #[cfg(any(feature = "sim", feature = "mutants"))]
 pub use watched::{Site, Watcher, apart, buggify, mutant, sometimes, watch};
 
+/// True if planted bugs are compiled in, by whichever package of the build asked for them.
+pub const PLANTED: bool = cfg!(feature = "mutants");
+
 /// What a crate declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Points {
