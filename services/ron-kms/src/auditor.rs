@@ -178,8 +178,7 @@ impl Auditor {
                 if let Some(mismatch) = found.mismatch {
                     let _ = recovered.log.handle_mismatch(mismatch);
                 }
-                let torn = recovered.truncate;
-                if let Some(len) = torn.filter(|_| !ron_core::mutant!("kms.torn_tail_kept")) {
+                if let Some(len) = recovered.truncate {
                     found
                         .journal
                         .truncate(disk.as_ref(), len)
@@ -310,9 +309,6 @@ impl Auditor {
     fn drop_item(&self, mut item: Item) {
         self.metrics.audit_dropped.inc();
         if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
-            if ron_core::mutant!("kms.gap_not_counted") {
-                return;
-            }
             self.log.lock().handle_dropped(seq);
             self.append_wanted.notify_one();
         }

@@ -75,7 +75,6 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "kms.quota_ignored",
         "kms.receipt_without_index",
         "kms.store_not_reconciled",
-        "kms.torn_tail_kept",
         "kms.two_change_one_key",
     ],
 };
