@@ -134,6 +134,7 @@ impl Service {
         .await?;
         let auditor = recovered.auditor;
         let nonces = Nonces::new(
+            config.nonce_range,
             contents.nonces.clone(),
             recovered.nonces,
             store.clone(),
@@ -262,6 +263,7 @@ impl Service {
         let flushing = supervisor.phase("audit", parts.flush.after, move || {
             drop(hook.queue.clear());
             hook.auditor.queue.close();
+            hook.auditor.hurry.notify_one();
         });
         let covering = supervisor.phase("checkpoint", parts.checkpoint.after, || {});
         let listening = supervisor.phase("listener", parts.close.after, || {});
