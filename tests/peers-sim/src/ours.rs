@@ -54,9 +54,7 @@ impl SimService for Server {
 
 /// Returns the hash of the trace: that the work was done, and done the same way.
 pub fn run(load: Load, seed: u64) -> String {
-    let thread = std::thread::spawn(move || {
-        Simulation::new(seed).block_on(simulate(load, seed))
-    });
+    let thread = std::thread::spawn(move || Simulation::new(seed).block_on(simulate(load, seed)));
     thread.join().expect("every client finishes")
 }
 
