@@ -223,8 +223,8 @@ fn wait_then_drop() -> WaitThenDropOldest<Id> {
 }
 
 const KEYS: KeyWorld = KeyWorld {
-    rotations: 3,
-    switches: 2,
+    rotations: 2,
+    switches: 1,
     crashes: 1,
     restores: 1,
     failures: 3,
