@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub const CORR_ID: HeaderName = HeaderName::from_static("x-corr-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The id of the request at hand; in its extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +39,9 @@ impl CorrId {
     /// What the caller sent: `x-corr-id`, else the trace id of `traceparent`. Only sound values count,
     /// since the id ends up in logs and headers.
     pub fn from_headers(headers: &HeaderMap) -> Option<CorrId> {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        let own = text(CORR_ID.as_str()).filter(|id| is_sound(id));
-        let id = own.or_else(|| text("traceparent").and_then(trace_id))?;
+        let text = |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+        let own = text(&CORR_ID).filter(|id| is_sound(id));
+        let id = own.or_else(|| text(&TRACEPARENT).and_then(trace_id))?;
         HeaderValue::from_str(id).ok().map(CorrId)
     }
 

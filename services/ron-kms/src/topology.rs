@@ -69,7 +69,7 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
             cap_key: Some("queue_cap"),
             policy: RejectNew,
             producers: "listener, after the tenant's quota",
-            consumers: "signers; while nothing waits, the listener serves short operations itself",
+            consumers: "signers",
             when_full: "429 `busy`, counted in `busy_rejections_total{queue=\"sign\"}`",
         }),
         listener: topology.task(task(
@@ -160,7 +160,7 @@ fn declare_rest(topology: &mut Topology, config: &Config, serve: &ServeOptions) 
         policy: AuditPolicy {
             wait: ms(config.audit.queue_wait_ms),
         },
-        producers: "signers, and the listener for what it serves itself",
+        producers: "signers",
         consumers: "appender",
         when_full: "after the wait the oldest event that may be shed is dropped, counted in `audit_dropped_total` and told by a gap record",
     });

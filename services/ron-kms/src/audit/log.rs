@@ -17,6 +17,7 @@ pub use self::terms::{
     Act, Admission, Answer, Head, Limits, Mismatch, Policy, Refusal, Submission, Ticket, Trouble,
 };
 use super::{
+    Spare,
     frames::Batch,
     merkle::Frontier,
     publish::Edge,
@@ -42,7 +43,8 @@ pub struct AuditLog {
     /// Intents whose outcome is still to come (strict).
     open_intents: BTreeSet<Seq>,
     append: Append,
-    spare: Spare,
+    /// The last batch's, for the next one.
+    spare: Spare<Vec<u8>>,
     /// To be told with the next batch.
     restart_gap: Option<Missing>,
     mark: Option<Head>,
@@ -62,28 +64,6 @@ enum Append {
     Writing(Box<InFlight>),
     /// A write failed: what it left must be cut off first.
     Truncating,
-}
-
-/// Memory of the last batch, for the next one. It says nothing about the log: any two are equal.
-#[derive(Clone, Debug, Default)]
-struct Spare(Option<Vec<u8>>);
-
-impl Spare {
-    fn take(&mut self) -> Vec<u8> {
-        self.0.take().unwrap_or_default()
-    }
-}
-
-impl PartialEq for Spare {
-    fn eq(&self, _: &Spare) -> bool {
-        true
-    }
-}
-
-impl Eq for Spare {}
-
-impl std::hash::Hash for Spare {
-    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 /// What a batch stands for, to be concluded or undone.
@@ -272,7 +252,7 @@ impl AuditLog {
             return events.map(|event| self.refuse(event, trouble)).collect();
         }
         let mut acts = Vec::new();
-        let mut flight = InFlight::new(self.size(), self.spare.take());
+        let mut flight = InFlight::new(self.size(), std::mem::take(&mut self.spare.0));
         flight.batch.reserve(events.size_hint().0);
         self.add_due(&mut flight, wall_ms);
         for event in events {
@@ -317,7 +297,7 @@ impl AuditLog {
         }
         let proceed = |(ticket, seq, index)| Act::Proceed { ticket, seq, index };
         let acts = flight.waiting.into_iter().map(proceed).collect();
-        self.spare = Spare(flight.batch.into_spare());
+        self.spare.0 = flight.batch.into_spare().unwrap_or_default();
         acts
     }
 

@@ -104,7 +104,7 @@ fn the_appender_tells_the_checkpointer_when_enough_was_appended() {
             node.sign(&kid).await;
         }
         // Records wait a few milliseconds for company; the tick is a quarter of an hour away.
-        world.pass(20).await;
+        world.pass(30).await;
         assert!(covered(&node) >= 20, "at once, not at the next tick");
     });
 }
