@@ -1,0 +1,8 @@
+//! svc-dht: a Kademlia that finds things with a third of its nodes dead.
+//!
+//! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other.
+
+pub mod contact;
+pub mod id;
+pub mod record;
+pub mod wire;
