@@ -43,6 +43,7 @@ use crate::{
     config_watch::{CONFIG_LOCK, ConfigWatch, Source},
     engine::{Engine, Kms, OP_IDS_LOCK, VERIFY_LOCK},
     error::KmsError,
+    in_place::InPlace,
     keeper,
     keystore::KeyStore,
     metrics::Metrics,
@@ -174,6 +175,7 @@ impl Service {
             attester: Attester::new(store.identity(), readiness.gate("attestation"))?,
             metrics,
             draining: AtomicBool::new(false),
+            in_place: InPlace::default(),
             finished: AtomicU64::new(0),
         };
         let mode = config.auth.to_mode();
@@ -262,6 +264,7 @@ impl Service {
         let flushing = supervisor.phase("audit", parts.flush.after, move || {
             drop(hook.queue.clear());
             hook.auditor.queue.close();
+            hook.auditor.hurry.notify_one();
         });
         let covering = supervisor.phase("checkpoint", parts.checkpoint.after, || {});
         let listening = supervisor.phase("listener", parts.close.after, || {});

@@ -38,7 +38,7 @@ const IN_HAND: usize = 64;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs until the queue is closed and drained.
+/// Runs until the queue is closed and drained, and nobody is left who serves himself.
 pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut open = true;
@@ -57,6 +57,7 @@ pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
             },
         }
     }
+    engine.in_place.all_left().await;
 }
 
 /// Most operations need no wait: these never become part of the set.
@@ -95,7 +96,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
     engine.finished.fetch_add(1, Ordering::Relaxed);
 }
 
-async fn perform(
+pub(crate) async fn perform(
     engine: &Arc<Engine>,
     caller: &Caller,
     ask: Ask,
@@ -311,7 +312,7 @@ async fn use_key<E: IntoKms>(
 ) -> Result<(Reply, Receipt), KmsError> {
     let auditor = &engine.auditor;
     let action = operation.action;
-    let admitted = auditor.admit(action)?;
+    let admitted = auditor.admit_by(action, deadline).await?;
     // Strict: the intent is durable before the key is used.
     let (number, operation, intent) = match admitted {
         Some(number) => (number, Some(operation), None),

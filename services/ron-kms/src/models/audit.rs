@@ -370,7 +370,7 @@ impl AuditWorld {
     fn obey(&self, world: &mut World, acts: Vec<Act>) {
         for act in acts {
             match act {
-                Act::Write { bytes, .. } => world.writing = Some(bytes),
+                Act::Write { bytes, .. } => world.writing = Some(bytes.to_vec()),
                 Act::Proceed { ticket, seq, .. } => world.proceed(ticket, seq),
                 Act::Refuse { ticket, .. } => {
                     if let Some(Wait::Outcome(seq)) = world.waiting.remove(&ticket) {
