@@ -4,6 +4,8 @@
 //! The appender and the checkpointer do the writing. Always: a number that was given out comes back, by a
 //! record, as dropped or as abandoned, even if its holder dies.
 
+pub(crate) mod spec;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -186,7 +188,10 @@ impl Auditor {
                 if let Some(mismatch) = found.mismatch {
                     let _ = recovered.log.handle_mismatch(mismatch);
                 }
-                if let Some(len) = recovered.truncate {
+                if let Some(len) = recovered.truncate
+                    && !ron_core::mutant!("kms.torn_tail_kept")
+                {
+                    ron_core::sometimes!("kms.torn_tail_cut");
                     found
                         .journal
                         .truncate(disk.as_ref(), len)
@@ -212,6 +217,7 @@ impl Auditor {
             bytes: bytes.into(),
         });
         let (note_writer, note) = snapshot(note);
+        spec::recovered(env, policy, &limits, &recovered.log);
         let keep = |item: &Sent| !item.event.may_be_shed();
         let wait = Duration::from_millis(config.audit.queue_wait_ms);
         let auditor = Auditor {
@@ -258,14 +264,18 @@ impl Auditor {
     pub fn admit(self: &Arc<Self>, action: Action) -> Result<Option<Number>, Refusal> {
         let admission = self.log.lock().admit(action);
         match admission {
-            Ok(Admission::Numbered(seq)) => Ok(Some(Number {
-                auditor: self.clone(),
-                seq: Some(seq),
-            })),
+            Ok(Admission::Numbered(seq)) => {
+                self.spec("spec.kms.audit.admit", seq);
+                Ok(Some(Number {
+                    auditor: self.clone(),
+                    seq: Some(seq),
+                }))
+            }
             Ok(Admission::ByIntent) => Ok(None),
             // Only verifying goes unrecorded, and verifying does not ask.
             Ok(Admission::Unrecorded) => Err(Refusal::Integrity),
             Err(Refusal::NotReserved) => {
+                ron_core::sometimes!("kms.numbers_ran_out");
                 self.append_wanted.notify_one();
                 self.hurry.notify_one();
                 Err(Refusal::NotReserved)
@@ -323,6 +333,10 @@ impl Auditor {
                 (Some(sender), Some(receiver))
             }
         };
+        if let Some(seq) = number.as_ref().and_then(|n| n.seq) {
+            let told = format_args!("{}", event.may_be_shed());
+            self.env.probe("spec.kms.audit.submit", seq, told);
+        }
         let item = Box::new(Item {
             number,
             event,
@@ -345,6 +359,10 @@ impl Auditor {
                 seq: seq.unwrap_or_default(),
                 index: None,
             }),
+            Some(_) if ron_core::mutant!("kms.answered_before_durable") => Ok(Recorded {
+                seq: seq.unwrap_or_default(),
+                index: Some(self.size()),
+            }),
             Some(durable) => durable.await.unwrap_or(Err(Trouble::NotWritten)),
         }
     }
@@ -352,8 +370,11 @@ impl Auditor {
     /// The queue had no room for it.
     fn drop_item(&self, mut item: Sent) {
         self.metrics.audit_dropped.inc();
-        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
+        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
+            && !ron_core::mutant!("kms.drop_not_told")
+        {
             self.log.lock().handle_dropped(seq);
+            self.spec("spec.kms.audit.drop", seq);
             self.append_wanted.notify_one();
         }
         self.env.probe("kms.audit_dropped", 0, format_args!(""));
@@ -465,6 +486,17 @@ impl Auditor {
         }
     }
 
+    /// A specification event; what it tells of was done just now.
+    pub fn spec(&self, event: &'static str, id: u64) {
+        self.env.probe(event, id, format_args!(""));
+    }
+
+    /// The same, for what may change readiness.
+    pub fn spec_ready(&self, event: &'static str, id: u64) {
+        let ready = self.step(|log| log.is_ready());
+        self.env.probe(event, id, format_args!("{ready}"));
+    }
+
     /// A signed note over this head.
     pub fn sign(&self, head: &Head) -> Result<Vec<u8>, KmsError> {
         let checkpoint = Checkpoint {
@@ -503,7 +535,11 @@ impl Auditor {
                         .probe("kms.checkpoint_missed", 0, format_args!("{why}"));
                     self.gate.close(why);
                 }
-                Act::Ready => self.gate.open(),
+                Act::Ready if ron_core::mutant!("kms.checkpoint_gate_stuck") => {}
+                Act::Ready => {
+                    ron_core::sometimes!("kms.checkpoint_again");
+                    self.gate.open();
+                }
                 _ => {}
             }
         }
@@ -531,8 +567,11 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        if let Some(seq) = self.seq.take() {
+        if let Some(seq) = self.seq.take()
+            && !ron_core::mutant!("kms.abandon_not_told")
+        {
             self.auditor.log.lock().handle_abandoned(seq);
+            self.auditor.spec("spec.kms.audit.abandon", seq);
             self.auditor.append_wanted.notify_one();
         }
     }

@@ -169,6 +169,8 @@ ron_core::settings! {
         drain_deadline_ms: u64 = 3_000 => 1..=600_000, restart;
         /// Time between two renewals of the attestation evidence.
         attest_interval_ms: u64 = 60_000 => 10..=86_400_000, restart;
+        /// Nonces of a key version reserved at a time: the most that a crash skips.
+        nonce_range: u32 = 1_024 => 1..=1_048_576, restart;
         /// Results kept for callers who repeat an `op_id`.
         op_id_results: usize = 65_536 => 1..=1_000_000, restart;
         /// Bytes of those results.

@@ -114,6 +114,7 @@ impl Kms {
     async fn queue_up(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
         let engine = &self.0;
         if engine.draining.load(Ordering::Relaxed) {
+            ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
         let Checked { tenant, at_once } = engine.check_ask(&caller, &ask)?;
@@ -156,7 +157,10 @@ impl Kms {
         };
         if let Err(Refused { why, .. }) = engine.queue.push(job) {
             return Err(match why {
-                Refusal::Full => KmsError::Busy,
+                Refusal::Full => {
+                    ron_core::sometimes!("kms.queue_full");
+                    KmsError::Busy
+                }
                 Refusal::Closed => KmsError::Draining,
             });
         }
@@ -227,7 +231,7 @@ impl Kms {
             Err(
                 crate::keys::signing::SigningError::BadSignature(_)
                 | crate::keys::signing::SigningError::WrongParts(_),
-            ) => false,
+            ) => ron_core::mutant!("kms.verifies_anything"),
             Err(error) => return Err(error.into()),
         };
         Ok(VerifyReply {
@@ -296,6 +300,7 @@ struct Checked {
 impl Engine {
     fn enter_quota(&self, tenant: &Arc<str>) -> Result<Permit, KmsError> {
         self.quota.try_enter(tenant).ok_or_else(|| {
+            ron_core::sometimes!("kms.quota_refused");
             self.metrics.quota_reject.with(&["tenant"]).inc();
             KmsError::TenantBusy
         })
@@ -408,9 +413,18 @@ impl Engine {
                     request: ask.request,
                 }),
             })),
-            Begin::Again(done) => Ok(Err(done)),
-            Begin::Conflict => Err(KmsError::OpIdConflict),
-            Begin::InFlight => Err(KmsError::OpIdInFlight),
+            Begin::Again(done) => {
+                ron_core::sometimes!("kms.op_id_replayed");
+                Ok(Err(done))
+            }
+            Begin::Conflict => {
+                ron_core::sometimes!("kms.op_id_conflict");
+                Err(KmsError::OpIdConflict)
+            }
+            Begin::InFlight => {
+                ron_core::sometimes!("kms.op_id_in_flight");
+                Err(KmsError::OpIdInFlight)
+            }
         }
     }
 
@@ -428,10 +442,14 @@ impl Engine {
         loop {
             let age = match judge() {
                 Freshness::Fresh => return Ok(None),
-                Freshness::Stale(age) => return Ok(Some(age.as_millis() as u64)),
+                Freshness::Stale(age) => {
+                    ron_core::sometimes!("kms.verify_stale");
+                    return Ok(Some(age.as_millis() as u64));
+                }
                 Freshness::Expired(age) => age.as_millis() as u64,
             };
             if tried == config.verify.retry_max {
+                ron_core::sometimes!("kms.verify_expired");
                 self.metrics.verify_cache_expired.inc();
                 return Err(KmsError::VerifyCacheExpired { age_ms: age });
             }
@@ -475,8 +493,12 @@ impl Engine {
                 .probe("kms.backend", u64::from(up), format_args!(""));
         }
         match why {
+            None if ron_core::mutant!("kms.backend_gate_stuck") => {}
             None => self.backend_gate.open(),
-            Some(why) => self.backend_gate.close(why),
+            Some(why) => {
+                ron_core::sometimes!("kms.backend_away");
+                self.backend_gate.close(why);
+            }
         }
         up
     }

@@ -135,6 +135,7 @@ impl Service {
         .await?;
         let auditor = recovered.auditor;
         let nonces = Nonces::new(
+            config.nonce_range,
             contents.nonces.clone(),
             recovered.nonces,
             store.clone(),

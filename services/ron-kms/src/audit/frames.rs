@@ -336,6 +336,14 @@ pub fn scan(bytes: &[u8], mut visit: impl FnMut(Framed<'_>)) -> Result<(LogId, S
     Ok((id, scanner.finish(visit)))
 }
 
+/// The length of the whole frame that these bytes begin with.
+pub fn frame_length(bytes: &[u8]) -> Option<usize> {
+    match take_frame(bytes) {
+        Taken::Frame { length, .. } => Some(length),
+        _ => None,
+    }
+}
+
 enum Refused {
     Newer(u32),
     Broken(Broken),

@@ -159,6 +159,24 @@ impl AuditLog {
         self.checkpoints.covered
     }
 
+    /// The next number that was never given out.
+    pub fn next(&self) -> Seq {
+        self.ledger.next()
+    }
+
+    /// What the last end may have lost, as long as no batch told it.
+    pub fn restart_gap(&self) -> Option<Missing> {
+        self.restart_gap
+    }
+
+    /// Records of the batch that is being written.
+    pub fn in_flight(&self) -> u64 {
+        match &self.append {
+            Append::Writing(flight) => flight.batch.next_index() - self.size(),
+            Append::Idle | Append::Truncating => 0,
+        }
+    }
+
     pub fn mismatch(&self) -> Option<&Mismatch> {
         self.mismatch.as_ref()
     }
@@ -215,7 +233,12 @@ impl AuditLog {
         match (refusal, self.policy) {
             // Verifying uses no secret: it goes on without a log.
             (Some(Refusal::Integrity), _) if action == Action::Verify => Ok(Admission::Unrecorded),
-            (Some(refusal), _) => Err(refusal),
+            (Some(refusal), _) => {
+                if refusal == Refusal::Integrity {
+                    ron_core::sometimes!("kms.integrity_refuses");
+                }
+                Err(refusal)
+            }
             (None, Policy::Strict) => Ok(Admission::ByIntent),
             (None, Policy::Shed) => match self.ledger.take() {
                 Some(seq) => Ok(Admission::Numbered(seq)),
@@ -312,6 +335,7 @@ impl AuditLog {
                 return Vec::new();
             }
         };
+        ron_core::sometimes!("kms.append_undone");
         for seq in flight.numbered {
             self.ledger.release(seq);
         }
@@ -319,7 +343,9 @@ impl AuditLog {
             self.ledger.lose_settled(seq, GapReason::AppendFailed);
         }
         self.open_intents.extend(flight.outcomes);
-        self.ledger.untell(&flight.lost);
+        if !ron_core::mutant!("kms.gap_lost_with_batch") {
+            self.ledger.untell(&flight.lost);
+        }
         self.restart_gap = flight.restart_gap.or(self.restart_gap);
         self.mark = self.mark.take().or(flight.mark);
         let mut acts = vec![Act::Truncate { len: self.len }];
@@ -452,6 +478,7 @@ impl AuditLog {
     /// What must be told whether or not there are events.
     fn add_due(&mut self, flight: &mut InFlight, wall_ms: u64) {
         if let Some(gap) = self.restart_gap.take() {
+            ron_core::sometimes!("kms.restart_gap_told");
             let Missing {
                 first,
                 end,
@@ -469,10 +496,16 @@ impl AuditLog {
         }
         if self.needs_reserve() {
             let end = self.ledger.next() + self.limits.reserve;
+            if ron_core::mutant!("kms.reserved_too_early") {
+                self.ledger.reserve(end);
+            }
             flight.tell(wall_ms, Event::Reserve { end });
             flight.reserve = Some(end);
         }
         flight.lost = self.ledger.tell_lost();
+        if !flight.lost.is_empty() {
+            ron_core::sometimes!("kms.gap_told");
+        }
         for lost in flight.lost.clone() {
             let Lost {
                 first,
