@@ -2,7 +2,13 @@
 //!
 //! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other.
 
+pub mod config;
 pub mod contact;
+pub mod error;
+pub mod events;
+pub mod explained;
 pub mod id;
+pub mod metrics;
 pub mod record;
+pub mod topology;
 pub mod wire;
