@@ -1,6 +1,6 @@
 //! svc-dht: a Kademlia that finds things with a third of its nodes dead.
 //!
-//! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other.
+//! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other and [`record`] for what they keep.
 
 pub mod config;
 pub mod contact;
@@ -9,6 +9,7 @@ pub mod events;
 pub mod explained;
 pub mod id;
 pub mod metrics;
+pub mod identity;
 pub mod record;
 pub mod topology;
 pub mod wire;
