@@ -5,4 +5,5 @@
 pub mod contact;
 pub mod id;
 pub mod record;
+pub mod routing;
 pub mod wire;
