@@ -12,4 +12,5 @@ pub mod metrics;
 pub mod identity;
 pub mod record;
 pub mod topology;
+pub mod routing;
 pub mod wire;
