@@ -3,6 +3,9 @@
 //! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other.
 
 pub mod contact;
+pub mod hedge;
 pub mod id;
+pub mod lookup;
+pub mod peer_stats;
 pub mod record;
 pub mod wire;
