@@ -4,5 +4,7 @@
 
 pub mod contact;
 pub mod id;
+pub mod link;
+pub mod peers;
 pub mod record;
 pub mod wire;

@@ -28,10 +28,18 @@ pub enum Request {
 pub enum Response {
     Pong,
     /// The closest that the answering node knows and does not think dead.
-    Nodes { closer: Vec<Contact> },
+    Nodes {
+        closer: Vec<Contact>,
+    },
     /// `value` is the newest that it holds.
-    Value { value: Option<Box<Record>>, closer: Vec<Contact> },
-    Providers { providers: Vec<Record>, closer: Vec<Contact> },
+    Value {
+        value: Option<Box<Record>>,
+        closer: Vec<Contact>,
+    },
+    Providers {
+        providers: Vec<Record>,
+        closer: Vec<Contact>,
+    },
     /// The record is stored, or was there.
     Stored,
     Refused(Refusal),
