@@ -14,6 +14,8 @@ pub mod hedge;
 pub mod id;
 pub mod lookup;
 pub mod peer_stats;
+pub mod link;
+pub mod peers;
 pub mod record;
 pub mod topology;
 pub mod routing;

@@ -1,0 +1,74 @@
+//! What connections count, in plain numbers; metrics and tests read the same ones.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::link::error::TimedOut;
+
+/// Of one node.
+#[derive(Debug, Default)]
+pub struct LinkStats {
+    pub dialled: Count,
+    pub dials_failed: Count,
+    pub accepted: Count,
+    /// Inbound connections above the cap, or while draining.
+    pub inbound_refused: Count,
+    pub accept_errors: Count,
+    /// Alive now.
+    pub open_outbound: Count,
+    pub open_inbound: Count,
+    /// Streams that were shut down explicitly; at the end as many as were opened.
+    pub shut_down: Count,
+    /// Idle connections closed to make room for another peer, and at the idle timeout.
+    pub evicted: Count,
+    pub closed_idle: Count,
+    pub bytes_in: Count,
+    pub bytes_out: Count,
+    pub requests_out: Count,
+    pub requests_in: Count,
+    /// Answers that came after their request was given up.
+    pub late_answers: Count,
+    /// Requests whose caller went away before the answer.
+    pub canceled: Count,
+    /// Refused before a worker saw them.
+    pub refused_not_ready: Count,
+    pub refused_not_verified: Count,
+    pub refused_outbox: Count,
+    pub refused_requests: Count,
+    pub refused_in_flight: Count,
+    pub refused_bytes: Count,
+    pub breaker_opened: Count,
+    pub breaker_refused: Count,
+    timeouts: [Count; TimedOut::COUNT],
+}
+
+/// A number that goes up, and for what is alive also down.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub fn up(&self) {
+        self.add(1);
+    }
+
+    pub fn down(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl LinkStats {
+    pub fn timeouts(&self, what: TimedOut) -> u64 {
+        self.timeouts[what.index()].get()
+    }
+
+    pub fn count_timeout(&self, what: TimedOut) {
+        self.timeouts[what.index()].up();
+    }
+}
