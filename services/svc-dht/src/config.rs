@@ -82,7 +82,7 @@ ron_core::settings! {
         /// Records under verification at once.
         inflight: usize = 512 => 1..=65_536, restart;
         /// Bytes received in a second. 0 for no limit.
-        bytes_per_s: u64 = 16_777_216 => 0..=1_099_511_627_776, restart;
+        bytes_per_s: u64 = 16_777_216 => 0..=1_073_741_824, restart;
         /// The share of these that one peer may take.
         peer_share_percent: u32 = 25 => 1..=100, restart;
     }
@@ -124,7 +124,7 @@ ron_core::settings! {
         /// Providers kept of one key.
         providers_per_key: usize = 64 => 1..=1_000, restart;
         /// Bytes kept in all; when full, what is farthest from this node gives way.
-        total_bytes: usize = 67_108_864 => 1_024..=17_179_869_184, restart;
+        total_bytes: usize = 67_108_864 => 1_024..=1_073_741_824, restart;
         /// A record is published again after this share of its life.
         republish_percent: u32 = 33 => 1..=66, restart;
         /// Time between two looks for records that are due.

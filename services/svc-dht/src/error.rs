@@ -28,6 +28,9 @@ pub enum DhtError {
     NotReady(&'static str),
     #[error("nobody who was asked holds it")]
     NotFound,
+    /// A lookup that ended before it was done.
+    #[error("the lookup was cut short: {0}")]
+    CutShort(&'static str),
     #[error("the record's signature is not its publisher's")]
     BadSignature,
     #[error("the record's time is over, or not yet come")]
@@ -50,7 +53,7 @@ impl DhtError {
     pub fn status(&self) -> StatusCode {
         match self {
             DhtError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
-            DhtError::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            DhtError::Timeout(_) | DhtError::CutShort(_) => StatusCode::GATEWAY_TIMEOUT,
             DhtError::Canceled
             | DhtError::Lagging { .. }
             | DhtError::NotReady(_)
@@ -74,6 +77,7 @@ impl DhtError {
             DhtError::Lagging { .. } => "lagging",
             DhtError::NotReady(_) => "not_ready",
             DhtError::NotFound => "key_not_found",
+            DhtError::CutShort(_) => "cut_short",
             DhtError::BadSignature => "bad_signature",
             DhtError::Expired => "expired",
             DhtError::Stale => "stale",
@@ -90,6 +94,7 @@ impl DhtError {
         match self {
             DhtError::Busy(_)
             | DhtError::Timeout(_)
+            | DhtError::CutShort(_)
             | DhtError::NotReady(_)
             | DhtError::NotStored { .. }
             | DhtError::Storage(_) => Some(Duration::from_secs(1)),
@@ -108,6 +113,7 @@ impl DhtError {
             DhtError::Quota => RefusalCode::Quota,
             DhtError::Invalid(_) | DhtError::NotFound => RefusalCode::BadRequest,
             DhtError::Timeout(_)
+            | DhtError::CutShort(_)
             | DhtError::Canceled
             | DhtError::Lagging { .. }
             | DhtError::NotReady(_)
@@ -149,6 +155,7 @@ pub fn examples() -> Vec<DhtError> {
         DhtError::Lagging { lost: 1 },
         DhtError::NotReady("bootstrap"),
         DhtError::NotFound,
+        DhtError::CutShort("the hop budget was spent"),
         DhtError::BadSignature,
         DhtError::Expired,
         DhtError::Stale,

@@ -25,6 +25,7 @@ pub const MAX_WORDS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     IoTimeouts,
+    IoErrors,
     BackoffRetries,
     BusyEndpoint,
     NotReady,
@@ -50,9 +51,10 @@ struct FamilyDecl {
 }
 
 #[rustfmt::skip]
-const FAMILIES: [FamilyDecl; 13] = [
+const FAMILIES: [FamilyDecl; 14] = [
     family(Family::IoTimeouts, "io_timeouts_total", "op", "",
         &["read", "write", "connect", "find_node", "find_value", "route"]),
+    family(Family::IoErrors, "io_errors_total", "kind", "", &["table"]),
     family(Family::BackoffRetries, "backoff_retries_total", "op", "",
         &["find_node", "find_value", "bootstrap"]),
     family(Family::BusyEndpoint, "busy_rejections_total", "endpoint", "", &["store", "provide"]),
@@ -183,14 +185,14 @@ pub struct Metrics {
 /// The third and last of the service's locks.
 pub const COUNTERS_LOCK: LockDecl = LockDecl {
     name: "counters",
-    rank: 300,
+    rank: 30,
     guards: "counts that a word tells apart",
 };
 
 /// Taken before every other one, by whoever sets up or exports the registry.
 pub const META_LOCK: LockDecl = LockDecl {
     name: "state_meta",
-    rank: 100,
+    rank: 10,
     guards: "what of the counts has been exported",
 };
 
@@ -218,14 +220,18 @@ impl Metrics {
     }
 
     pub fn count(&self, family: Family, word: &'static str) {
+        self.count_many(family, word, 1);
+    }
+
+    pub fn count_many(&self, family: Family, word: &'static str, by: u64) {
         let mut words = self.words.lock();
         if let Some(count) = words.get_mut(&(family, word)) {
-            *count += 1;
+            *count += by;
             return;
         }
         let known = words.range((family, "")..).take_while(|((f, _), _)| *f == family);
         let word = if known.count() < MAX_WORDS { word } else { "other" };
-        *words.entry((family, word)).or_default() += 1;
+        *words.entry((family, word)).or_default() += by;
     }
 
     pub fn inc(&self, counter: impl Fn(&Hot) -> &AtomicU64) {
@@ -252,12 +258,16 @@ impl Metrics {
     }
 
     /// Brings the registry up to what was counted until now.
-    pub fn export(&self, gauges: Gauges) {
+    /// `others` is what connections have counted.
+    pub fn export(&self, gauges: Gauges, others: &[(Family, &'static str, u64)]) {
         let Some(registry) = self.registry.get() else {
             return;
         };
         let mut exported = registry.exported.lock();
-        let words = self.words.lock().clone();
+        let mut words = self.words.lock().clone();
+        for (family, word, count) in others {
+            *words.entry((*family, word)).or_default() += count;
+        }
         for (decl, counters) in FAMILIES.iter().zip(&registry.families) {
             let family = decl.family;
             for ((_, word), now) in words.range((family, "")..).take_while(|((f, _), _)| *f == family) {
@@ -266,7 +276,7 @@ impl Metrics {
                     Family::BusyEndpoint => &[word, ""],
                     _ => &[word],
                 };
-                counters.with(labels).inc_by(now - before);
+                counters.with(labels).inc_by(now.saturating_sub(before));
             }
         }
         let hot = self.hot.all();
@@ -310,6 +320,7 @@ fn make(telemetry: &Telemetry, decl: &FamilyDecl) -> Counters {
     let kernel = telemetry.kernel();
     let counters = match decl.family {
         Family::IoTimeouts => kernel.io_timeouts.clone(),
+        Family::IoErrors => kernel.io_errors.clone(),
         Family::BackoffRetries => kernel.backoff_retries.clone(),
         Family::BusyEndpoint => kernel.busy_rejections.clone(),
         Family::NotReady => kernel.not_ready.clone(),
@@ -347,7 +358,7 @@ mod tests {
         metrics.count(Family::IoTimeouts, "find_node");
         metrics.inc(|hot| &hot.hedge_spawned);
         let telemetry = metrics.telemetry(|_| {}).clone();
-        metrics.export(Gauges::default());
+        metrics.export(Gauges::default(), &[]);
         metrics.count(Family::IoTimeouts, "find_node");
         metrics.count(Family::BackoffRetries, "find_value");
         metrics.count(Family::BusyEndpoint, "store");
@@ -356,12 +367,12 @@ mod tests {
             peers: 7,
             ..Gauges::default()
         };
-        metrics.export(gauges);
-        metrics.export(gauges);
+        metrics.export(gauges, &[]);
+        metrics.export(gauges, &[(Family::IoTimeouts, "read", 4)]);
         let text = telemetry.render();
         for (start, value) in [
             ("io_timeouts_total{op=\"find_node\"}", 2.0),
-            ("io_timeouts_total{op=\"read\"}", 0.0),
+            ("io_timeouts_total{op=\"read\"}", 4.0),
             ("io_timeouts_total{op=\"write\"}", 0.0),
             ("io_timeouts_total{op=\"connect\"}", 0.0),
             ("io_timeouts_total{op=\"find_value\"}", 0.0),

@@ -113,6 +113,10 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
     let timeouts = declare_timeouts(&mut topology, config, &serve);
     for lock in [
         metrics::META_LOCK,
+        crate::routes::ROUTES_LOCK,
+        crate::routing::table::ROUTING_LOCK,
+        crate::record_keeper::KEEPER_LOCK,
+        crate::node::PEER_STATS_LOCK,
         explained::EXPLAINED_LOCK,
         metrics::COUNTERS_LOCK,
     ] {

@@ -11,17 +11,18 @@ use bytes::Bytes;
 use futures_util::stream;
 use ron_core::problem::Problem;
 
-use super::Call;
+use super::{Api, Call};
 use crate::events::Listener;
 
 /// A comment is sent so often, so that a broken connection is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub fn stream(call: Call) -> Ready<Result<Response, Problem>> {
-    let listener = call.dht().node().events.listen();
-    let events = stream::unfold((call, listener), |(call, mut listener)| async move {
-        let told = next(&call, &mut listener).await?;
-        Some((Ok::<_, Infallible>(told), (call, listener)))
+    let api = call.api;
+    let listener = api.0.dht.node().events.listen();
+    let events = stream::unfold((api, listener), |(api, mut listener)| async move {
+        let told = next(&api, &mut listener).await?;
+        Some((Ok::<_, Infallible>(told), (api, listener)))
     });
     let mut response = Response::new(Body::from_stream(events));
     let headers = response.headers_mut();
@@ -32,13 +33,13 @@ pub fn stream(call: Call) -> Ready<Result<Response, Problem>> {
 }
 
 /// One piece of the stream; `None` at its end.
-async fn next(call: &Call, listener: &mut Listener) -> Option<Bytes> {
-    let node = call.dht().node();
+async fn next(api: &Api, listener: &mut Listener) -> Option<Bytes> {
+    let node = api.0.dht.node();
     let quiet = node.env.sleep(KEEP_ALIVE);
     let heard = tokio::select! {
         biased;
         heard = listener.next(&node.events) => heard?,
-        () = call.api.0.stop.wait() => return None,
+        () = api.0.stop.wait() => return None,
         () = quiet => return Some(Bytes::from_static(b": still here\n\n")),
     };
     let text = match heard {

@@ -16,7 +16,7 @@ use super::{Call, MAX_NAME, invalid, json, refusal};
 use crate::{
     contact::Contact,
     dht::{FoundValue, RoutingView},
-    error::DhtError,
+
     id::Id,
 };
 
@@ -49,7 +49,7 @@ struct Value {
 
 pub async fn value(mut call: Call) -> Result<Response, Problem> {
     let key = call.key().await?;
-    find_value(&call, key).await
+    find_value(call, key).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,10 +71,10 @@ pub async fn value_by_name(mut call: Call) -> Result<Response, Problem> {
         Some(None) => return Err(invalid("a publisher is 64 hexadecimal digits")),
     };
     let key = Id::of_value(&publisher, by.name.as_bytes());
-    find_value(&call, key).await
+    find_value(call, key).await
 }
 
-async fn find_value(call: &Call, key: Id) -> Result<Response, Problem> {
+async fn find_value(call: Call, key: Id) -> Result<Response, Problem> {
     let found = call.dht().get_value(key, call.deadline).await;
     let found = found.map_err(refusal)?;
     Ok(match wants_json(&call.parts.headers) {
@@ -174,7 +174,7 @@ pub async fn closest(mut call: Call) -> Result<Response, Problem> {
         Closest {
             key: key.to_string(),
             closest: found.closest.into_iter().map(Node::from).collect(),
-            hops: found.hops,
+            hops: found.hops.into(),
             lookup: found.lookup,
         },
     ))
@@ -188,7 +188,7 @@ pub fn routing(call: Call) -> Ready<Result<Response, Problem>> {
 pub async fn lookup(mut call: Call) -> Result<Response, Problem> {
     let id = call.segment().await?;
     let id = id.parse().map_err(|_| invalid("a lookup is a number"))?;
-    let explained = call.dht().node().explained.get(id);
-    let explanation = explained.ok_or_else(|| refusal(DhtError::NotFound))?;
+    let explained = call.dht().node().courses.get(id);
+    let explanation = explained.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "lookup_not_found"))?;
     Ok(json(StatusCode::OK, explanation))
 }

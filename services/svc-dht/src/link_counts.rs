@@ -1,0 +1,45 @@
+//! What connections have counted, in the words of the metrics.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::{
+    link::error::TimedOut,
+    metrics::{Family, Gauges, Metrics},
+    peers::Peers,
+    wire::message::Op,
+};
+
+/// Brings the plain counters up to date and returns those that a word tells apart.
+pub fn counts(peers: &Peers, metrics: &Metrics) -> Vec<(Family, &'static str, u64)> {
+    let stats = peers.stats();
+    let hot = &metrics.hot;
+    for (ours, theirs) in [
+        (&hot.connections_in, &stats.accepted),
+        (&hot.connections_out, &stats.dialled),
+        (&hot.connections_refused, &stats.inbound_refused),
+        (&hot.breaker_open, &stats.breaker_opened),
+    ] {
+        ours.store(theirs.get(), Relaxed);
+    }
+    let rpc = Op::ALL.into_iter().map(TimedOut::Rpc);
+    let timeouts = [TimedOut::Connect, TimedOut::Read, TimedOut::Write];
+    let timeouts = timeouts.into_iter().chain(rpc);
+    let mut counts: Vec<_> = timeouts
+        .map(|what| (Family::IoTimeouts, what.name(), stats.timeouts(what)))
+        .collect();
+    counts.extend([
+        (Family::NotReady, "draining", stats.refused_not_ready.get()),
+        (Family::QuotaReject, "rps", stats.refused_requests.get()),
+        (Family::QuotaReject, "inflight", stats.refused_in_flight.get()),
+        (Family::QuotaReject, "bytes", stats.refused_bytes.get()),
+    ]);
+    counts
+}
+
+pub fn gauges(peers: &Peers, gauges: Gauges) -> Gauges {
+    let (outbound, inbound) = peers.open();
+    Gauges {
+        connections: (outbound + inbound) as u64,
+        ..gauges
+    }
+}
