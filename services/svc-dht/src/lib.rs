@@ -6,4 +6,6 @@ pub mod contact;
 pub mod id;
 pub mod identity;
 pub mod record;
+pub mod record_journal;
+pub mod record_store;
 pub mod wire;
