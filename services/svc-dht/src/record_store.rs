@@ -292,7 +292,7 @@ impl RecordStore {
         }
         let name = RecordName::of(record);
         let distance = self.shared.distance(&record.key);
-        for candidate in self.from_the_farthest() {
+        for candidate in self.farthest_first() {
             let nearer = self.shared.distance(&candidate.key) <= distance;
             if found >= wanted || (nearer && !ours) {
                 break;
@@ -310,7 +310,7 @@ impl RecordStore {
     }
 
     /// All records, from far to near, as far as anybody asks.
-    fn from_the_farthest(&self) -> impl Iterator<Item = Arc<Record>> {
+    fn farthest_first(&self) -> impl Iterator<Item = Arc<Record>> {
         let load = |shard: &ArcSwapOption<Shard>| shard.load_full().unwrap_or_default();
         let shards: Vec<_> = self.shared.shards.iter().map(load).collect();
         let mut left: Vec<usize> = shards.iter().map(|shard| shard.len()).collect();
