@@ -8,4 +8,5 @@ pub mod identity;
 pub mod record;
 pub mod record_journal;
 pub mod record_store;
+pub mod routing;
 pub mod wire;
