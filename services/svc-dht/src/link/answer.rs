@@ -1,13 +1,19 @@
 //! What a connection needs from the node behind it: answers to what peers ask, and an ear for what is learnt of them.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
 use crate::{
     contact::Contact,
-    link::error::RpcError,
-    wire::message::{Refusal, RefusalCode, Request, Response},
+    link::{
+        error::RpcError,
+        line::{Line, Mail},
+    },
+    wire::message::{Op, Refusal, RefusalCode, Request, Response},
 };
 
 /// The node behind the connections. Called in a connection's own task: nothing here may wait.
@@ -40,16 +46,32 @@ pub struct PeerInfo {
 
 /// Takes the answer to one write. Dropped without one it answers `busy`, so that no request is lost.
 pub struct ReplyHandle {
-    to: Option<oneshot::Sender<Response>>,
+    to: Option<To>,
     deadline: Instant,
+}
+
+enum To {
+    /// A peer, by its connection.
+    Line {
+        line: Arc<Line>,
+        corr_id: u64,
+        op: Op,
+    },
+    /// A caller on this node.
+    Caller(oneshot::Sender<Response>),
 }
 
 impl ReplyHandle {
     /// One whose answer comes out here, for a caller on this node.
     pub fn channel(deadline: Instant) -> (ReplyHandle, oneshot::Receiver<Response>) {
         let (to, answer) = oneshot::channel();
-        let to = Some(to);
+        let to = Some(To::Caller(to));
         (ReplyHandle { to, deadline }, answer)
+    }
+
+    pub(crate) fn over(line: Arc<Line>, corr_id: u64, op: Op, deadline: Instant) -> ReplyHandle {
+        let to = Some(To::Line { line, corr_id, op });
+        ReplyHandle { to, deadline }
     }
 
     /// When the asker stops waiting: no use in beginning after it.
@@ -69,9 +91,19 @@ impl ReplyHandle {
     }
 
     fn answer(&mut self, response: Response) {
-        if let Some(to) = self.to.take() {
-            // Who asked may be gone.
-            let _ = to.send(response);
+        // Who asked may be gone: then nobody needs the answer.
+        match self.to.take() {
+            Some(To::Line { line, corr_id, op }) => {
+                let _ = line.send(Mail::Reply {
+                    corr_id,
+                    op,
+                    response,
+                });
+            }
+            Some(To::Caller(caller)) => {
+                let _ = caller.send(response);
+            }
+            None => {}
         }
     }
 }

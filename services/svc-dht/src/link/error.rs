@@ -1,7 +1,7 @@
 //! Why a request to a peer has no answer.
 
 use crate::{
-    link::standin::HandshakeError,
+    wire::handshake::HandshakeError,
     wire::message::{Op, Refusal},
 };
 

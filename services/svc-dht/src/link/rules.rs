@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::link::standin::NetworkId;
+use crate::identity::NetworkId;
 
 #[derive(Clone, Debug)]
 pub struct LinkRules {

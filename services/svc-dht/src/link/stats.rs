@@ -39,7 +39,45 @@ pub struct LinkStats {
     pub breaker_opened: Count,
     pub breaker_refused: Count,
     timeouts: [Count; TimedOut::COUNT],
+    frames_rejected: [Count; FRAME_CODES.len()],
+    handshakes_rejected: [Count; HANDSHAKE_CODES.len()],
 }
+
+/// The values of the label `code` of `frames_rejected_total`. The last one stands for what is not listed.
+pub const FRAME_CODES: [&str; 14] = [
+    "empty",
+    "too_long",
+    "truncated",
+    "malformed",
+    "not_deterministic",
+    "wrong_network",
+    "wrong_version",
+    "unknown_op",
+    "bad_flags",
+    "too_many",
+    // An answer to another operation, or to nothing at all.
+    "wrong_answer",
+    "unasked",
+    // The peer asks on and on and reads nothing.
+    "unread",
+    "other",
+];
+
+/// The values of the label `code` of `handshakes_rejected_total`.
+pub const HANDSHAKE_CODES: [&str; 12] = [
+    "wrong_network",
+    "wrong_version",
+    "bad_proof",
+    "wrong_id",
+    "self_dial",
+    "malformed",
+    "rejected_wrong_network",
+    "rejected_wrong_version",
+    "rejected_self_dial",
+    "rejected_busy",
+    "rejected_not_ready",
+    "other",
+];
 
 /// A number that goes up, and for what is alive also down.
 #[derive(Debug, Default)]
@@ -71,4 +109,25 @@ impl LinkStats {
     pub fn count_timeout(&self, what: TimedOut) {
         self.timeouts[what.index()].up();
     }
+
+    pub fn frames_rejected(&self, code: &str) -> u64 {
+        self.frames_rejected[place(&FRAME_CODES, code)].get()
+    }
+
+    pub fn count_frame_rejected(&self, code: &str) {
+        self.frames_rejected[place(&FRAME_CODES, code)].up();
+    }
+
+    pub fn handshakes_rejected(&self, code: &str) -> u64 {
+        self.handshakes_rejected[place(&HANDSHAKE_CODES, code)].get()
+    }
+
+    pub fn count_handshake_rejected(&self, code: &str) {
+        self.handshakes_rejected[place(&HANDSHAKE_CODES, code)].up();
+    }
+}
+
+fn place(codes: &[&str], code: &str) -> usize {
+    let known = codes.iter().position(|known| *known == code);
+    known.unwrap_or(codes.len() - 1)
 }

@@ -1,0 +1,119 @@
+//! What a connection does with messages: answers of the peer go to their callers, its requests are answered here.
+
+use std::time::{Duration, Instant};
+
+use super::Connection;
+use crate::{
+    link::{answer::ReplyHandle, calls::Answered, ending::Why, error::RpcError, line::Failure},
+    wire::{
+        envelope::{Message, decode, encode_response},
+        message::{Op, Refusal, RefusalCode, Request, Response},
+    },
+};
+
+/// What a refusal takes; a peer that lets more of them pile up than this does not read.
+const REFUSALS_BYTES: usize = 64 * 1024;
+
+impl Connection {
+    pub(super) fn handle_message(&mut self, frame: &[u8], now: Instant) {
+        match decode(frame, self.hub.rules.network) {
+            Ok(Message::Request {
+                corr_id,
+                deadline_ms,
+                request,
+                ..
+            }) => self.serve(corr_id, deadline_ms, request, frame.len(), now),
+            Ok(Message::Response {
+                corr_id,
+                op,
+                response,
+            }) => self.take_answer(corr_id, op, response, now),
+            Err(error) => self.end(Why::Frame(error.code()), now),
+        }
+    }
+
+    fn take_answer(&mut self, corr_id: u64, op: Op, response: Response, now: Instant) {
+        self.touch(now);
+        let result = match response {
+            Response::Refused(refusal) => Err(Failure {
+                error: RpcError::Refused(refusal),
+                again: false,
+            }),
+            response => Ok(response),
+        };
+        match self.calls.answer(corr_id, op, result) {
+            Answered::Call => {}
+            Answered::Late => self.hub.stats.late_answers.up(),
+            Answered::WrongOp => self.end(Why::Frame("wrong_answer"), now),
+            Answered::Unasked => self.end(Why::Frame("unasked"), now),
+        }
+    }
+
+    fn serve(
+        &mut self,
+        corr_id: u64,
+        deadline_ms: u32,
+        request: Request,
+        bytes: usize,
+        now: Instant,
+    ) {
+        let op = request.op();
+        self.hub.stats.requests_in.up();
+        self.touch(now);
+        if let Some(refusal) = self.refusal(op, bytes, now) {
+            self.respond(corr_id, op, &Response::Refused(refusal), now);
+        } else if op.is_read() {
+            let response = self.hub.answer.read(&self.peer, &request);
+            self.respond(corr_id, op, &response, now);
+        } else {
+            self.serving += 1;
+            let deadline = now + Duration::from_millis(deadline_ms.into());
+            let reply = ReplyHandle::over(self.line.clone(), corr_id, op, deadline);
+            self.hub.answer.write(&self.peer, request, reply);
+        }
+    }
+
+    /// Why a request is not even looked at: cheapest first.
+    fn refusal(&mut self, op: Op, bytes: usize, now: Instant) -> Option<Refusal> {
+        let _ = (bytes, now);
+        let stats = &self.hub.stats;
+        let (count, code) = if self.hub.is_draining() {
+            (&stats.refused_not_ready, RefusalCode::NotReady)
+        } else if self.outbox.len() >= self.hub.rules.outbox_bytes {
+            (&stats.refused_outbox, RefusalCode::Busy)
+        } else if !op.is_read() && !self.peer.proven {
+            (&stats.refused_not_verified, RefusalCode::NotVerified)
+        } else if !op.is_read() && self.serving >= self.hub.rules.max_in_flight {
+            (&stats.refused_in_flight, RefusalCode::Busy)
+        } else {
+            return None;
+        };
+        count.up();
+        Some(Refusal {
+            code,
+            retry_after_ms: 0,
+        })
+    }
+
+    pub(super) fn respond(&mut self, corr_id: u64, op: Op, response: &Response, now: Instant) {
+        let rules = &self.hub.rules;
+        let most = rules.outbox_bytes + rules.max_frame_bytes + REFUSALS_BYTES;
+        if self.outbox.len() > most {
+            return self.end(Why::Frame("unread"), now);
+        }
+        let network = rules.network;
+        let about = match response {
+            Response::Pong | Response::Stored | Response::Refused(_) => 64,
+            _ => 1536,
+        };
+        let out = self.outbox.room(about);
+        if encode_response(out, network, corr_id, op, response).is_err() {
+            // More than a frame holds: the asker is told so rather than left waiting.
+            let refused = Response::Refused(Refusal {
+                code: RefusalCode::TooLarge,
+                retry_after_ms: 0,
+            });
+            let _ = encode_response(out, network, corr_id, op, &refused);
+        }
+    }
+}
