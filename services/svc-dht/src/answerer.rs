@@ -30,7 +30,8 @@ impl Answerer {
     fn closer(&self, target: &Id, asker: &Id) -> Vec<Contact> {
         let node = &self.0;
         let k = node.config.lookup.k;
-        node.table.closest(target, k, Liveness::SkipDead, Some(asker))
+        node.table
+            .closest(target, k, Liveness::SkipDead, Some(asker))
     }
 
     fn not_ready(&self) -> Option<Refusal> {
@@ -114,7 +115,11 @@ impl Answer for Answerer {
             // It called from there; whether it listens there is yet to be seen.
             false => Update::Heard { contact: peer },
         };
-        node.env.probe("dht.proven", peer.id.short(), format_args!("{outbound} {} {}", peer.id, peer.addr));
+        node.env.probe(
+            "dht.proven",
+            peer.id.short(),
+            format_args!("{outbound} {} {}", peer.id, peer.addr),
+        );
         node.routes.tell(&peer.id, Route::Tell(update));
     }
 

@@ -5,10 +5,7 @@
 //! somebody as a network of the estimated size fills. The first node of a network has nobody to ask and is ready
 //! at once.
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::Ordering::Relaxed,
-};
+use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed};
 
 use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
 use ron_core::{readiness::Gate, supervisor::TaskContext};
@@ -59,7 +56,9 @@ async fn find_network(dht: &Dht, gates: &Gates) {
         match meet(dht).await {
             Met::Enough => {}
             Met::Few { answered, needed } => {
-                gates.seeds.close(format!("{answered} of {needed} seeds answered"));
+                gates
+                    .seeds
+                    .close(format!("{answered} of {needed} seeds answered"));
                 continue;
             }
         }
@@ -73,7 +72,9 @@ async fn find_network(dht: &Dht, gates: &Gates) {
             return;
         }
         let filled = node.table.non_empty();
-        gates.buckets.close(format!("{filled} buckets hold somebody"));
+        gates
+            .buckets
+            .close(format!("{filled} buckets hold somebody"));
     }
 }
 
@@ -90,7 +91,9 @@ enum Met {
 /// Dials everybody who might be there, at once.
 async fn meet(dht: &Dht) -> Met {
     let node = dht.node();
-    let friends = node.table.closest(&node.id(), OLD_FRIENDS, Liveness::SkipDead, None);
+    let friends = node
+        .table
+        .closest(&node.id(), OLD_FRIENDS, Liveness::SkipDead, None);
     let seeds: Vec<(&str, u16)> = node.config.seeds().collect();
     if seeds.is_empty() && friends.is_empty() {
         return Met::Enough;
@@ -99,7 +102,11 @@ async fn meet(dht: &Dht) -> Met {
     let (seeds, friends) = (seeds_answer(dht, &seeds), friends_answer(dht, &friends));
     let (seeds, friends) = join(seeds, friends).await;
     let answered = seeds + friends;
-    node.env.probe("dht.bootstrap_met", answered as u64, format_args!("{seeds} {friends}"));
+    node.env.probe(
+        "dht.bootstrap_met",
+        answered as u64,
+        format_args!("{seeds} {friends}"),
+    );
     match answered >= needed {
         true => Met::Enough,
         false => Met::Few { answered, needed },
@@ -111,7 +118,11 @@ pub async fn seeds_answer(dht: &Dht, seeds: &[(&str, u16)]) -> usize {
     let asked = seeds.iter().map(|(host, port)| async move {
         let node = dht.node();
         let until = node.env.now() + node.config.rpc_timeout();
-        let Ok(Ok(found)) = node.env.timeout_at(until, node.env.resolve(host, *port)).await else {
+        let Ok(Ok(found)) = node
+            .env
+            .timeout_at(until, node.env.resolve(host, *port))
+            .await
+        else {
             return false;
         };
         for addr in found {
@@ -162,7 +173,10 @@ async fn fill(dht: &Dht) -> bool {
         dht.ask(Goal::Closest, target, deadline, false).await
     };
     let alone = node.config.bootstrap.seeds.is_empty();
-    if look(node.id()).await.is_ok_and(|found| found.closest.is_empty()) {
+    if look(node.id())
+        .await
+        .is_ok_and(|found| found.closest.is_empty())
+    {
         return alone || node.table.counts().peers > 0 && is_full(node);
     }
     for _ in 0..FILLS {

@@ -32,13 +32,23 @@ const TICK: Duration = Duration::from_secs(5);
 
 type Check = BoxFuture<'static, Update>;
 
-pub async fn run(node: Arc<Node>, peers: Peers, index: u8, queue: RouteQueue, context: TaskContext) {
+pub async fn run(
+    node: Arc<Node>,
+    peers: Peers,
+    index: u8,
+    queue: RouteQueue,
+    context: TaskContext,
+) {
     // While the one before is being taken down, its half is not free yet.
     let Some(mut half) = node.table.claim(index) else {
         tracing::error!(index, "a bucket has a writer already");
         return;
     };
-    node.env.probe("dht.writer_begun", index.into(), format_args!("{}", context.incarnation));
+    node.env.probe(
+        "dht.writer_begun",
+        index.into(),
+        format_args!("{}", context.incarnation),
+    );
     let mut checks: FuturesUnordered<Check> = FuturesUnordered::new();
     loop {
         let tick = async {
@@ -73,7 +83,8 @@ pub async fn run(node: Arc<Node>, peers: Peers, index: u8, queue: RouteQueue, co
             () = tick => step(&node, &peers, &mut half, Update::Tick, &mut checks),
         }
     }
-    node.env.probe("dht.writer_ended", index.into(), format_args!(""));
+    node.env
+        .probe("dht.writer_ended", index.into(), format_args!(""));
 }
 
 /// One change, and what follows from it.
@@ -125,7 +136,9 @@ fn ping(node: &Arc<Node>, peers: &Peers, contact: Contact) -> Check {
     Box::pin(async move {
         let began = node.env.now();
         let deadline = began + node.config.rpc_timeout();
-        let answered = peers.request(contact, &Request::Ping, false, deadline).await;
+        let answered = peers
+            .request(contact, &Request::Ping, false, deadline)
+            .await;
         let id = contact.id;
         match answered {
             Ok(_) | Err(RpcError::Refused(_)) => {

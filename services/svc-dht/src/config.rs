@@ -364,11 +364,17 @@ mod tests {
     fn what_contradicts_itself_is_refused_by_the_key_that_does() {
         for (set, key) in [
             (["lookup.alpha=5", "lookup.k=4"], "lookup.alpha"),
-            (["records.ttl_ms=2000", "records.ttl_max_ms=1000"], "records.ttl_ms"),
+            (
+                ["records.ttl_ms=2000", "records.ttl_max_ms=1000"],
+                "records.ttl_ms",
+            ),
             (["network=", "work_cap=1"], "network"),
             (["bind=127.0.0.1:9", "api.bind=127.0.0.1:9"], "api.bind"),
             (["api.bind=0.0.0.0:9", "work_cap=1"], "auth.mode"),
-            (["bootstrap.seeds=[\"nowhere\"]", "work_cap=1"], "bootstrap.seeds"),
+            (
+                ["bootstrap.seeds=[\"nowhere\"]", "work_cap=1"],
+                "bootstrap.seeds",
+            ),
         ] {
             let said = load(&set).unwrap_err();
             assert!(said.contains(key), "{set:?}: {said}");

@@ -128,7 +128,9 @@ impl Dht {
     pub async fn providers(&self, key: Id, deadline: Instant) -> Result<FoundProviders, DhtError> {
         self.node.check_ready()?;
         let wanted = self.node.config.lookup.providers_wanted;
-        let found = self.ask(Goal::Providers { wanted }, key, deadline, true).await?;
+        let found = self
+            .ask(Goal::Providers { wanted }, key, deadline, true)
+            .await?;
         let mut records = match found.outcome {
             Outcome::Providers(records) => records,
             _ => Vec::new(),

@@ -16,13 +16,41 @@ use crate::error::DhtError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    PeerAdded { id: String, addr: String, bucket: u8 },
-    PeerRemoved { id: String, bucket: u8, why: &'static str },
-    LookupDone { lookup: u64, target: String, outcome: &'static str, hops: u32, requests: u32, took_ms: u64 },
-    RecordStored { key: String, kind: &'static str, seq: u64 },
-    RecordExpired { key: String, kind: &'static str },
-    Published { key: String, replicas: usize },
-    Readiness { gate: &'static str, open: bool },
+    PeerAdded {
+        id: String,
+        addr: String,
+        bucket: u8,
+    },
+    PeerRemoved {
+        id: String,
+        bucket: u8,
+        why: &'static str,
+    },
+    LookupDone {
+        lookup: u64,
+        target: String,
+        outcome: &'static str,
+        hops: u32,
+        requests: u32,
+        took_ms: u64,
+    },
+    RecordStored {
+        key: String,
+        kind: &'static str,
+        seq: u64,
+    },
+    RecordExpired {
+        key: String,
+        kind: &'static str,
+    },
+    Published {
+        key: String,
+        replicas: usize,
+    },
+    Readiness {
+        gate: &'static str,
+        open: bool,
+    },
     Draining,
 }
 

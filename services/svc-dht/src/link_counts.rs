@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    link::error::TimedOut,
+    link::{
+        error::TimedOut,
+        stats::{FRAME_CODES, HANDSHAKE_CODES},
+    },
     metrics::{Family, Gauges, Metrics},
     peers::Peers,
     wire::message::Op,
@@ -30,9 +33,22 @@ pub fn counts(peers: &Peers, metrics: &Metrics) -> Vec<(Family, &'static str, u6
     counts.extend([
         (Family::NotReady, "draining", stats.refused_not_ready.get()),
         (Family::QuotaReject, "rps", stats.refused_requests.get()),
-        (Family::QuotaReject, "inflight", stats.refused_in_flight.get()),
+        (
+            Family::QuotaReject,
+            "inflight",
+            stats.refused_in_flight.get(),
+        ),
         (Family::QuotaReject, "bytes", stats.refused_bytes.get()),
     ]);
+    let frames = FRAME_CODES.iter().map(|code| {
+        let count = stats.frames_rejected(code);
+        (Family::FramesRejected, *code, count)
+    });
+    let handshakes = HANDSHAKE_CODES.iter().map(|code| {
+        let count = stats.handshakes_rejected(code);
+        (Family::HandshakesRejected, *code, count)
+    });
+    counts.extend(frames.chain(handshakes).filter(|(_, _, count)| *count > 0));
     counts
 }
 

@@ -8,11 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{
-    StreamExt,
-    future::Either,
-    stream::FuturesUnordered,
-};
+use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use ron_core::{
     Rng,
     seam::{BoxFuture, Pool},
@@ -49,7 +45,10 @@ enum Came {
         took: Duration,
         answer: Result<Response, RpcError>,
     },
-    Verified { probe: ProbeId, answer: Answer },
+    Verified {
+        probe: ProbeId,
+        answer: Answer,
+    },
 }
 
 /// Runs it and answers whoever asked; stops if they go away.
@@ -62,7 +61,11 @@ pub async fn run(node: &Node, peers: &Peers, ask: Ask) {
         mut reply,
     } = ask;
     let number = node.lookups.fetch_add(1, Relaxed) + 1;
-    node.env.probe("dht.lookup_begun", number, format_args!("{} {target} {}", goal_name(goal), left_ms(node, deadline)));
+    node.env.probe(
+        "dht.lookup_begun",
+        number,
+        format_args!("{} {target} {}", goal_name(goal), left_ms(node, deadline)),
+    );
     let found = tokio::select! {
         biased;
         finished = drive(node, peers, goal, target, deadline) => conclude(node, number, goal, finished, explain),
@@ -130,7 +133,12 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
                 }
                 lookup.handle_answer(probe, answer, env.now());
             }
-            Some(Came::Answered { probe, to, took, answer }) => match read(node, goal, &target, answer) {
+            Some(Came::Answered {
+                probe,
+                to,
+                took,
+                answer,
+            }) => match read(node, goal, &target, answer) {
                 Err(failure) => {
                     let rng = rng.get_or_insert_with(|| env.rng());
                     lookup.handle_failure(probe, failure, env.now(), rng);
@@ -140,7 +148,8 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
                     node.seen(&to.id, Some(took));
                     let new = |r: &Record| known.as_ref() != Some(r);
                     if answer.records.iter().any(new) {
-                        let verifying: BoxFuture<'static, Came> = Box::pin(verify(node, probe, answer));
+                        let verifying: BoxFuture<'static, Came> =
+                            Box::pin(verify(node, probe, answer));
                         running.push(Either::Right(verifying));
                     } else {
                         lookup.handle_answer(probe, answer, env.now());
@@ -153,7 +162,9 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
 
 async fn ask_peer(node: &Node, peers: &Peers, request: &Request, probe: Probe) -> Came {
     let began = node.env.now();
-    let answer = peers.request(probe.to, request, probe.hedge, probe.deadline).await;
+    let answer = peers
+        .request(probe.to, request, probe.hedge, probe.deadline)
+        .await;
     Came::Answered {
         probe: probe.id,
         to: probe.to,
@@ -163,7 +174,11 @@ async fn ask_peer(node: &Node, peers: &Peers, request: &Request, probe: Probe) -
 }
 
 /// On the CPU pool: what does not verify is left out.
-fn verify(node: &Node, probe: ProbeId, answer: Answer) -> impl Future<Output = Came> + Send + 'static {
+fn verify(
+    node: &Node,
+    probe: ProbeId,
+    answer: Answer,
+) -> impl Future<Output = Came> + Send + 'static {
     let (limits, now) = (limits(node), node.env.wall_ms());
     let Answer { closer, records } = answer;
     let given = records.len();
@@ -174,7 +189,11 @@ fn verify(node: &Node, probe: ProbeId, answer: Answer) -> impl Future<Output = C
     let metrics = node.metrics.clone();
     async move {
         let records = checked.await.unwrap_or_default();
-        metrics.count_many(Family::RecordsRejected, "in_answer", (given - records.len()) as u64);
+        metrics.count_many(
+            Family::RecordsRejected,
+            "in_answer",
+            (given - records.len()) as u64,
+        );
         Came::Verified {
             probe,
             answer: Answer { closer, records },
@@ -209,13 +228,14 @@ fn goal_name(goal: Goal) -> &'static str {
 fn seeds(node: &Node, target: &Id) -> Vec<Seed> {
     let n = node.rules.k + SEEDS_OVER_K;
     let mut seeds = Vec::with_capacity(n);
-    node.table.for_closest(target, n, Liveness::All, None, |entry| {
-        seeds.push(Seed {
-            contact: entry.contact,
-            rtt_ms: entry.rtt_ms(),
-            suspect: entry.is_dead(),
+    node.table
+        .for_closest(target, n, Liveness::All, None, |entry| {
+            seeds.push(Seed {
+                contact: entry.contact,
+                rtt_ms: entry.rtt_ms(),
+                suspect: entry.is_dead(),
+            });
         });
-    });
     seeds
 }
 
@@ -235,7 +255,13 @@ fn read(
             let value = value.map(|value| *value).filter(wanted(RecordKind::Value));
             (closer, value.into_iter().collect())
         }
-        (Goal::Providers { .. }, Response::Providers { mut providers, closer }) => {
+        (
+            Goal::Providers { .. },
+            Response::Providers {
+                mut providers,
+                closer,
+            },
+        ) => {
             providers.retain(wanted(RecordKind::Provider));
             (closer, providers)
         }
@@ -269,7 +295,8 @@ fn refused(refusal: Refusal) -> Failure {
 fn tell_probe(node: &Node, probe: &Probe) {
     if probe.hedge {
         node.metrics.inc(|hot| &hot.hedge_spawned);
-        node.env.probe("dht.hedge", probe.to.id.short(), format_args!(""));
+        node.env
+            .probe("dht.hedge", probe.to.id.short(), format_args!(""));
     } else {
         node.hedges.earn();
     }
@@ -296,7 +323,11 @@ fn conclude(
     metrics.add(|hot| &hot.hedge_canceled, counts.hedges_canceled.into());
     metrics.add(|hot| &hot.probe_canceled, finished.losers.len() as u64);
     if counts.retries > 0 {
-        metrics.count_many(Family::BackoffRetries, op(goal).name(), counts.retries.into());
+        metrics.count_many(
+            Family::BackoffRetries,
+            op(goal).name(),
+            counts.retries.into(),
+        );
     }
     let word = outcome_word(&finished.outcome);
     metrics.count(Family::Lookups, word);
@@ -333,8 +364,12 @@ fn conclude(
             Goal::Closest => Outcome::Closest,
             _ => Outcome::NotFound,
         },
-        Err(LookupError::Unreachable | LookupError::Deadline) => return Err(DhtError::Timeout("lookup")),
-        Err(LookupError::HopExceeded) => return Err(DhtError::CutShort("the hop budget was spent")),
+        Err(LookupError::Unreachable | LookupError::Deadline) => {
+            return Err(DhtError::Timeout("lookup"));
+        }
+        Err(LookupError::HopExceeded) => {
+            return Err(DhtError::CutShort("the hop budget was spent"));
+        }
         Err(LookupError::TooManyRequests) => return Err(DhtError::CutShort("too many were asked")),
     };
     Ok(Found {
@@ -359,5 +394,7 @@ fn outcome_word(outcome: &Result<Outcome, LookupError>) -> &'static str {
 }
 
 fn left_ms(node: &Node, deadline: Instant) -> u128 {
-    deadline.saturating_duration_since(node.env.now()).as_millis()
+    deadline
+        .saturating_duration_since(node.env.now())
+        .as_millis()
 }

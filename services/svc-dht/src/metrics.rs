@@ -229,8 +229,14 @@ impl Metrics {
             *count += by;
             return;
         }
-        let known = words.range((family, "")..).take_while(|((f, _), _)| *f == family);
-        let word = if known.count() < MAX_WORDS { word } else { "other" };
+        let known = words
+            .range((family, "")..)
+            .take_while(|((f, _), _)| *f == family);
+        let word = if known.count() < MAX_WORDS {
+            word
+        } else {
+            "other"
+        };
         *words.entry((family, word)).or_default() += by;
     }
 
@@ -270,7 +276,10 @@ impl Metrics {
         }
         for (decl, counters) in FAMILIES.iter().zip(&registry.families) {
             let family = decl.family;
-            for ((_, word), now) in words.range((family, "")..).take_while(|((f, _), _)| *f == family) {
+            for ((_, word), now) in words
+                .range((family, "")..)
+                .take_while(|((f, _), _)| *f == family)
+            {
                 let before = exported.words.insert((family, word), *now).unwrap_or(0);
                 let labels: &[&str] = match family {
                     Family::BusyEndpoint => &[word, ""],

@@ -94,12 +94,19 @@ impl Dht {
         let needed = wanted.saturating_sub(usize::from(mine));
         let stored = self.hand_out(&record, &closest, needed, deadline).await;
         let replicas = stored + usize::from(mine || closest.is_empty());
-        let outcome = if replicas >= wanted { "stored" } else { "not_stored" };
+        let outcome = if replicas >= wanted {
+            "stored"
+        } else {
+            "not_stored"
+        };
         node.metrics.count(Family::Published, outcome);
         node.env.probe(
             "dht.published",
             key.short(),
-            format_args!("{key} {} {seq} {expires_ms} {replicas} {wanted}", record.kind.name()),
+            format_args!(
+                "{key} {} {seq} {expires_ms} {replicas} {wanted}",
+                record.kind.name()
+            ),
         );
         if replicas < wanted {
             return Err(DhtError::NotStored {
@@ -138,7 +145,9 @@ impl Dht {
                 record: record.clone(),
             },
         };
-        let sent = to.iter().map(|to| self.peers().request(*to, &request, false, until));
+        let sent = to
+            .iter()
+            .map(|to| self.peers().request(*to, &request, false, until));
         let mut sent: FuturesUnordered<_> = sent.collect();
         let mut stored = 0;
         let grace = Duration::from_millis(node.config.lookup.hedge_after_ms);
@@ -174,7 +183,9 @@ impl Dht {
         let node = self.node();
         let own = node.id().distance(key);
         closest.len() < node.config.lookup.k
-            || closest.last().is_none_or(|last| own < last.id.distance(key))
+            || closest
+                .last()
+                .is_none_or(|last| own < last.id.distance(key))
     }
 
     fn life(&self, ttl_ms: Option<u64>) -> Result<u64, DhtError> {

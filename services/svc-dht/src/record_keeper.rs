@@ -80,7 +80,11 @@ pub struct Recovered {
 
 impl Keeper {
     /// Reads the journal, or begins one.
-    pub async fn open(env: &Env, me: Id, quotas: StoreQuotas) -> Result<(Keeper, Recovered), DhtError> {
+    pub async fn open(
+        env: &Env,
+        me: Id,
+        quotas: StoreQuotas,
+    ) -> Result<(Keeper, Recovered), DhtError> {
         let now = env.wall_ms();
         let opened = env.disk(move |disk| open(disk, me, quotas, now)).await;
         opened.map_err(|_| DhtError::Canceled)?
@@ -116,7 +120,8 @@ fn open(
             }
         };
     });
-    let scan = replayed.map_err(|error: JournalError| DhtError::Storage(format!("{FILE}: {error}")))?;
+    let scan =
+        replayed.map_err(|error: JournalError| DhtError::Storage(format!("{FILE}: {error}")))?;
     let torn = bytes.len() as u64 - scan.valid_len;
     let mut len = scan.valid_len;
     if torn > 0 {
@@ -303,7 +308,11 @@ impl Keeper {
         for record in self.store.expire(node.env.wall_ms()) {
             node.metrics.inc(|hot| &hot.records_expired);
             let (key, kind) = (record.key, record.kind.name());
-            node.env.probe("dht.record_expired", key.short(), format_args!("{key} {kind}"));
+            node.env.probe(
+                "dht.record_expired",
+                key.short(),
+                format_args!("{key} {kind}"),
+            );
             node.events.tell(|| Event::RecordExpired {
                 key: key.to_string(),
                 kind,
@@ -312,7 +321,8 @@ impl Keeper {
     }
 
     fn tell_size(&self, node: &Node) {
-        node.record_count.store(self.store.records() as u64, Relaxed);
+        node.record_count
+            .store(self.store.records() as u64, Relaxed);
         node.record_bytes.store(self.store.bytes() as u64, Relaxed);
     }
 

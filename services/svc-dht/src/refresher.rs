@@ -4,12 +4,7 @@
 //! Always: a bucket gets its writer at once, whatever else is under way; the file is replaced as a whole; the
 //! last save comes after the last writer has ended.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use ron_core::{
     Env,
@@ -138,7 +133,8 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
         let target = node.table.id_in(index, random);
         let deadline = node.env.now() + node.config.lookup_deadline();
         let _ = dht.ask(Goal::Closest, target, deadline, false).await;
-        node.env.probe("dht.bucket_refreshed", index.into(), format_args!(""));
+        node.env
+            .probe("dht.bucket_refreshed", index.into(), format_args!(""));
     }
 }
 
@@ -154,7 +150,10 @@ fn quiet(node: &Node, memory: &Memory) -> Vec<u8> {
         let heard = view.iter().map(|e| e.last_seen_s()).max();
         (index, heard.unwrap_or(0))
     });
-    heard.filter(|(index, heard)| is_quiet(*index, *heard)).map(|(index, _)| index).collect()
+    heard
+        .filter(|(index, heard)| is_quiet(*index, *heard))
+        .map(|(index, _)| index)
+        .collect()
 }
 
 /// Writes the table if it is another than the last one; the end of what lies on the disk now.
@@ -203,7 +202,9 @@ pub async fn load(env: &Env, network: NetworkId) -> (Vec<SavedPeer>, Option<Stri
 
 fn read(disk: &Arc<dyn Disk>) -> io::Result<Vec<u8>> {
     let file = disk.open(FILE, Open::Existing)?;
-    let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(saved::MAX_BYTES);
+    let len = usize::try_from(file.len()?)
+        .unwrap_or(usize::MAX)
+        .min(saved::MAX_BYTES);
     let mut bytes = vec![0; len];
     let mut at = 0;
     while at < len {

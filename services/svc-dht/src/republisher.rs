@@ -52,8 +52,12 @@ async fn look(dht: &Dht, before_ms: u64, now_ms: u64) {
         }
     }
     if worst > 0 {
-        tracing::warn!(lag_ms = worst, "records could not be published again in time");
-        node.env.probe("dht.republish_late", worst, format_args!(""));
+        tracing::warn!(
+            lag_ms = worst,
+            "records could not be published again in time"
+        );
+        node.env
+            .probe("dht.republish_late", worst, format_args!(""));
     }
     node.republish_lag_ms.store(worst, Relaxed);
     for record in dht.node().shelf.all(now_ms).collect::<Vec<_>>() {
@@ -75,13 +79,17 @@ async fn mine(dht: &Dht) -> Vec<Arc<Record>> {
 
 /// When this share of its life is over.
 fn moment(record: &Record, percent: u64) -> u64 {
-    record.created_ms.saturating_add(record.ttl_ms / 100 * percent)
+    record
+        .created_ms
+        .saturating_add(record.ttl_ms / 100 * percent)
 }
 
 async fn renew(dht: &Dht, record: &Arc<Record>) -> bool {
     let node = dht.node();
     let (old, identity, now) = (record.clone(), node.identity.clone(), node.env.wall_ms());
-    let signed = node.env.offload(Pool::CPU, move || old.renewed(&identity, now));
+    let signed = node
+        .env
+        .offload(Pool::CPU, move || old.renewed(&identity, now));
     let Ok(renewed) = signed.await else {
         return false;
     };

@@ -42,8 +42,7 @@ use crate::{
     id::Id,
     identity::{Identity, NetworkId},
     link::rules::LinkRules,
-    link_counts,
-    listener,
+    link_counts, listener,
     lookup::LookupRules,
     metrics::Metrics,
     node::{Node, PEER_STATS_LOCK, PEER_STATS_MAX},
@@ -230,7 +229,10 @@ impl Service {
         let report = supervisor.run(shutdown).await;
         Ended {
             report,
-            drained: node.finished.load(Relaxed).saturating_sub(before.load(Relaxed)),
+            drained: node
+                .finished
+                .load(Relaxed)
+                .saturating_sub(before.load(Relaxed)),
             records: node.record_count.load(Relaxed),
             peers: node.table.counts().peers,
         }
@@ -455,7 +457,9 @@ impl Bound {
 
     async fn take(&self, env: &Env) -> Option<Box<dyn Listener>> {
         let first = self.first.lock();
-        let first = first.unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let first = first
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         if first.is_some() {
             return first;
         }
@@ -514,7 +518,8 @@ fn serve(
             async move {
                 let env = context.env.clone();
                 if let Some(listener) = bound.take(&env).await {
-                    env.serve(listener, app.outer(), options, context.stop).await;
+                    env.serve(listener, app.outer(), options, context.stop)
+                        .await;
                 }
             }
         },
@@ -579,7 +584,11 @@ impl App {
         } = &*self.0;
         let node = dht.node().clone();
         let telemetry = self.telemetry();
-        let mode = node.config.auth.to_mode().unwrap_or(ron_core::auth::Mode::None);
+        let mode = node
+            .config
+            .auth
+            .to_mode()
+            .unwrap_or(ron_core::auth::Mode::None);
         let auth = AuthGate::new(mode, &telemetry);
         let draining = {
             let node = node.clone();

@@ -10,11 +10,7 @@ use ron_core::{
     topology::{QueueDecl, TaskDecl, TimeoutDecl, Topology},
 };
 
-use crate::{
-    config::Config,
-    explained, metrics,
-    metrics::Metrics,
-};
+use crate::{config::Config, explained, metrics, metrics::Metrics};
 
 pub const NAME: &str = "svc-dht";
 

@@ -37,7 +37,10 @@ const IN_HAND: usize = 16;
 pub enum Job {
     Lookup(Ask),
     /// A record of somebody else: to be verified, then stored.
-    Store { record: Record, reply: Reply },
+    Store {
+        record: Record,
+        reply: Reply,
+    },
 }
 
 /// A lookup that somebody waits for.
@@ -121,7 +124,8 @@ async fn store(node: &Node, record: Record, reply: Reply) {
         Err((code, error)) => {
             node.metrics.count(Family::RecordsRejected, code);
             let told = error.code();
-            node.env.probe("dht.record_refused", 0, format_args!("{told}"));
+            node.env
+                .probe("dht.record_refused", 0, format_args!("{told}"));
             reply.send(Err(error));
         }
         Ok(record) => {

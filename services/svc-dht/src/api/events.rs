@@ -1,6 +1,10 @@
 //! `GET /v1/dht/events`: what happens in the node, as server-sent events, until the reader goes or the node stops.
 
-use std::{convert::Infallible, future::{Ready, ready}, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    time::Duration,
+};
 
 use axum::{
     body::Body,

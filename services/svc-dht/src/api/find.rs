@@ -16,7 +16,6 @@ use super::{Call, MAX_NAME, invalid, json, refusal};
 use crate::{
     contact::Contact,
     dht::{FoundValue, RoutingView},
-
     id::Id,
 };
 
@@ -189,6 +188,7 @@ pub async fn lookup(mut call: Call) -> Result<Response, Problem> {
     let id = call.segment().await?;
     let id = id.parse().map_err(|_| invalid("a lookup is a number"))?;
     let explained = call.dht().node().courses.get(id);
-    let explanation = explained.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "lookup_not_found"))?;
+    let explanation =
+        explained.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "lookup_not_found"))?;
     Ok(json(StatusCode::OK, explanation))
 }

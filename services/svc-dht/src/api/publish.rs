@@ -1,8 +1,8 @@
 //! Putting values and announcing providers.
 
+use axum::extract::FromRequestParts;
 use axum::{body::Body, http::StatusCode, response::Response};
 use ron_core::problem::{ApiQuery, Problem, parse_json, read_body};
-use axum::extract::FromRequestParts;
 use serde::{Deserialize, Serialize};
 
 use super::{Call, MAX_NAME, invalid, json, refusal};

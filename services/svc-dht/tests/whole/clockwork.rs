@@ -344,9 +344,15 @@ impl Net for Machine {
         })
     }
 
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         let ip = host.parse::<IpAddr>().map_err(io::Error::other);
-        Box::pin(std::future::ready(ip.map(|ip| vec![SocketAddr::new(ip, port)])))
+        Box::pin(std::future::ready(
+            ip.map(|ip| vec![SocketAddr::new(ip, port)]),
+        ))
     }
 }
 

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use svc_dht::{
-    error::DhtError,
-    id::Id,
-    lookup::Goal,
-};
+use svc_dht::{error::DhtError, id::Id, lookup::Goal};
 
 use crate::{
     clockwork::{World, in_world},
@@ -56,7 +52,11 @@ fn nodes_find_each_other_and_agree_on_who_is_closest() {
             let writers = tasks.iter().filter(|t| t.kind == "bucket_writer").count();
             assert_eq!(writers, node.dht.node().routes.in_use().len());
         }
-        let begun: Vec<_> = world.told("dht.writer_begun").iter().map(|t| (t.ip, t.id)).collect();
+        let begun: Vec<_> = world
+            .told("dht.writer_begun")
+            .iter()
+            .map(|t| (t.ip, t.id))
+            .collect();
         let distinct: BTreeSet<_> = begun.iter().collect();
         assert_eq!(begun.len(), distinct.len(), "a bucket had two writers");
     });
@@ -74,16 +74,32 @@ fn a_node_is_ready_once_a_seed_has_answered_and_its_buckets_hold_somebody() {
         let status = second.get("/readyz").await;
         assert_eq!(status.status, 503);
         let missing = status.json["missing"].to_string();
-        assert!(missing.contains("bootstrap_seeds") && missing.contains("buckets_filled"), "{missing}");
-        let refused = second.get(&format!("/v1/dht/closest/{}", Id([7; 32]))).await;
+        assert!(
+            missing.contains("bootstrap_seeds") && missing.contains("buckets_filled"),
+            "{missing}"
+        );
+        let refused = second
+            .get(&format!("/v1/dht/closest/{}", Id([7; 32])))
+            .await;
         assert_eq!((refused.status, refused.code()), (503, "not_ready"));
         assert!(refused.header("retry-after").is_some());
         assert!(second.metric("not_ready_total{phase=\"bootstrap\"}").await >= 1.0);
-        assert!(second.metric("backoff_retries_total{op=\"bootstrap\"}").await >= 2.0);
+        assert!(
+            second
+                .metric("backoff_retries_total{op=\"bootstrap\"}")
+                .await
+                >= 2.0
+        );
         world.silence(ip(1), false);
         second.until_ready().await;
         assert_eq!(second.get("/readyz").await.status, 200);
-        assert_eq!(second.get(&format!("/v1/dht/closest/{}", Id([7; 32]))).await.status, 200);
+        assert_eq!(
+            second
+                .get(&format!("/v1/dht/closest/{}", Id([7; 32])))
+                .await
+                .status,
+            200
+        );
     });
 }
 
@@ -97,7 +113,12 @@ fn two_networks_never_merge() {
         for node in [&first, &other] {
             assert_eq!(node.dht.node().table.counts().peers, 0);
         }
-        assert!(first.metric("handshakes_rejected_total{code=\"wrong_network\"}").await >= 1.0);
+        assert!(
+            first
+                .metric("handshakes_rejected_total{code=\"wrong_network\"}")
+                .await
+                >= 1.0
+        );
     });
 }
 
@@ -106,7 +127,9 @@ fn two_networks_never_merge() {
 fn what_was_put_is_found_although_a_third_of_the_nodes_is_silent() {
     in_world(|world| async move {
         let nodes = Node::network(&world, 15).await;
-        let put = nodes[3].dht.put_value(b"greeting", b"hello", None, nodes[3].deadline());
+        let put = nodes[3]
+            .dht
+            .put_value(b"greeting", b"hello", None, nodes[3].deadline());
         let put = put.await.unwrap();
         assert!(put.replicas >= 3);
         for node in &nodes[10..] {
@@ -119,7 +142,9 @@ fn what_was_put_is_found_although_a_third_of_the_nodes_is_silent() {
             let (took, found) = world.timed(get).await;
             assert_eq!(found.unwrap().value, b"hello");
             assert!(took < 1_500, "{took} ms");
-            let look = node.dht.ask(Goal::Closest, Id([took as u8; 32]), node.deadline(), false);
+            let look = node
+                .dht
+                .ask(Goal::Closest, Id([took as u8; 32]), node.deadline(), false);
             let (took, found) = world.timed(look).await;
             assert!(found.unwrap().hops <= 5);
             assert!(took < 1_500, "{took} ms");
@@ -154,7 +179,9 @@ fn no_lookup_and_no_request_outlives_its_deadline() {
             let ping = svc_dht::wire::message::Request::Ping;
             let deadline = env.now() + std::time::Duration::from_millis(limit);
             let to = nodes[1].contact();
-            let (took, answer) = world.timed(nodes[0].peers().request(to, &ping, false, deadline)).await;
+            let (took, answer) = world
+                .timed(nodes[0].peers().request(to, &ping, false, deadline))
+                .await;
             assert!(answer.is_err());
             assert!(took <= limit + limit / 20, "{took} of {limit}");
         }
@@ -209,11 +236,18 @@ fn a_lookup_while_the_node_is_alone_finds_nobody_and_nothing() {
     in_world(|world| async move {
         let node = Node::start(&world, 1, |_| {}).await;
         node.until_ready().await;
-        let found = node.dht.closest(Id([1; 32]), node.deadline()).await.unwrap();
+        let found = node
+            .dht
+            .closest(Id([1; 32]), node.deadline())
+            .await
+            .unwrap();
         assert!(found.closest.is_empty());
         let value = node.dht.get_value(Id([1; 32]), node.deadline()).await;
         assert_eq!(value, Err(DhtError::NotFound));
-        let put = node.dht.put_value(b"alone", b"1", None, node.deadline()).await;
+        let put = node
+            .dht
+            .put_value(b"alone", b"1", None, node.deadline())
+            .await;
         let put = put.unwrap();
         assert_eq!(put.replicas, 1);
         let value = node.dht.get_value(put.key, node.deadline()).await.unwrap();

@@ -102,7 +102,13 @@ impl Node {
         let bind = SocketAddr::new(machine.ip(), PORT);
         let listener = machine.listen(bind).await.unwrap();
         let api = machine.listen(api_addr(machine.ip())).await.unwrap();
-        let options = Options::new(env.clone(), Arc::new(config), identity(n), listener, Some(api));
+        let options = Options::new(
+            env.clone(),
+            Arc::new(config),
+            identity(n),
+            listener,
+            Some(api),
+        );
         let service = Service::open(options).await?;
         let (dht, readiness) = (service.dht(), service.readiness());
         let (queues, found) = (service.queues(), service.found.clone());
@@ -179,7 +185,10 @@ impl Node {
         stream.write_all(body).await.unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).await.unwrap();
-        let at = bytes.windows(4).position(|w| w == b"\r\n\r\n").expect("a head");
+        let at = bytes
+            .windows(4)
+            .position(|w| w == b"\r\n\r\n")
+            .expect("a head");
         let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
         let body = bytes[at + 4..].to_vec();
         Answer {

@@ -26,7 +26,10 @@ fn of_two_values_the_newer_one_is_found_everywhere() {
         }
         for node in &nodes {
             let found = node.dht.get_value(key, node.deadline()).await.unwrap();
-            assert_eq!((found.value.as_slice(), found.name.as_slice()), (&b"two"[..], &b"name"[..]));
+            assert_eq!(
+                (found.value.as_slice(), found.name.as_slice()),
+                (&b"two"[..], &b"name"[..])
+            );
             assert_eq!(found.publisher, *nodes[2].dht.node().identity.public());
         }
     });
@@ -41,13 +44,20 @@ fn providers_of_a_key_are_found() {
             let provided = node.dht.provide(key, None, node.deadline()).await.unwrap();
             assert!(provided.replicas >= 3);
         }
-        let found = nodes[5].dht.providers(key, nodes[5].deadline()).await.unwrap();
+        let found = nodes[5]
+            .dht
+            .providers(key, nodes[5].deadline())
+            .await
+            .unwrap();
         let mut found: Vec<_> = found.providers.iter().map(|p| p.contact).collect();
         let mut wanted: Vec<_> = nodes[..3].iter().map(Node::contact).collect();
         found.sort();
         wanted.sort();
         assert_eq!(found, wanted);
-        let nobody = nodes[5].dht.providers(Id([4; 32]), nodes[5].deadline()).await;
+        let nobody = nodes[5]
+            .dht
+            .providers(Id([4; 32]), nodes[5].deadline())
+            .await;
         assert!(nobody.unwrap().providers.is_empty());
     });
 }
@@ -57,7 +67,11 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     in_world(|world| async move {
         let node = Node::start(&world, 1, |_| {}).await;
         node.until_ready().await;
-        let put = node.dht.put_value(b"a", b"1", None, node.deadline()).await.unwrap();
+        let put = node
+            .dht
+            .put_value(b"a", b"1", None, node.deadline())
+            .await
+            .unwrap();
         let machine = node.machine.again();
         node.machine.kill();
         world.pass(10).await;
@@ -92,9 +106,15 @@ fn a_record_is_published_again_before_its_time_is_over() {
     in_world(|world| async move {
         let mut nodes = Node::network(&world, 5).await;
         let publisher = nodes.remove(2);
-        let put = publisher.dht.put_value(b"kept", b"1", Some(3 * HOUR), publisher.deadline());
+        let put = publisher
+            .dht
+            .put_value(b"kept", b"1", Some(3 * HOUR), publisher.deadline());
         let (put, key) = (put.await.unwrap(), Id([5; 32]));
-        publisher.dht.provide(key, Some(3 * HOUR), publisher.deadline()).await.unwrap();
+        publisher
+            .dht
+            .provide(key, Some(3 * HOUR), publisher.deadline())
+            .await
+            .unwrap();
         // Twice its life later.
         world.pass(6 * HOUR).await;
         for node in &nodes {
@@ -126,16 +146,28 @@ fn a_record_whose_time_is_over_is_given_to_nobody_even_if_it_still_lies_there() 
         let record = Record::sign_value(&identity(9), b"x", b"1", 1, now, 1_000);
         let key = record.key;
         let store = Request::Store { record };
-        let asked = nodes[1].peers().request(node.contact(), &store, false, nodes[1].deadline());
+        let asked = nodes[1]
+            .peers()
+            .request(node.contact(), &store, false, nodes[1].deadline());
         assert_eq!(asked.await, Ok(Response::Stored));
         let find = Request::FindValue { key };
         let ask = |find: Request| {
-            let (peers, to, until) = (nodes[1].peers().clone(), node.contact(), nodes[1].deadline());
+            let (peers, to, until) = (
+                nodes[1].peers().clone(),
+                node.contact(),
+                nodes[1].deadline(),
+            );
             async move { peers.request(to, &find, false, until).await }
         };
-        assert!(matches!(ask(find.clone()).await, Ok(Response::Value { value: Some(_), .. })));
+        assert!(matches!(
+            ask(find.clone()).await,
+            Ok(Response::Value { value: Some(_), .. })
+        ));
         world.jump_wall(1_000 + 60_000);
-        assert!(matches!(ask(find).await, Ok(Response::Value { value: None, .. })));
+        assert!(matches!(
+            ask(find).await,
+            Ok(Response::Value { value: None, .. })
+        ));
     });
 }
 
@@ -144,14 +176,28 @@ fn a_record_of_somebody_who_is_gone_is_handed_on_to_who_is_closest_now() {
     in_world(|world| async move {
         let mut nodes = Node::network(&world, 3).await;
         let publisher = nodes.remove(1);
-        let put = publisher.dht.put_value(b"left", b"1", Some(8 * HOUR), publisher.deadline());
+        let put = publisher
+            .dht
+            .put_value(b"left", b"1", Some(8 * HOUR), publisher.deadline());
         let put = put.await.unwrap();
         publisher.stop().await;
         let late = Node::start(&world, 9, |_| {}).await;
         late.until_ready().await;
-        assert!(late.dht.node().shelf.value(&put.key, late.dht.node().env.wall_ms()).is_none());
+        assert!(
+            late.dht
+                .node()
+                .shelf
+                .value(&put.key, late.dht.node().env.wall_ms())
+                .is_none()
+        );
         world.pass(5 * HOUR).await;
-        assert!(late.dht.node().shelf.value(&put.key, late.dht.node().env.wall_ms()).is_some());
+        assert!(
+            late.dht
+                .node()
+                .shelf
+                .value(&put.key, late.dht.node().env.wall_ms())
+                .is_some()
+        );
     });
 }
 
@@ -162,13 +208,17 @@ fn the_journal_is_written_anew_when_most_of_it_is_old() {
         node.until_ready().await;
         let value = vec![7; 16_000];
         for _ in 0..60 {
-            node.dht.put_value(b"same", &value, None, node.deadline()).await.unwrap();
+            node.dht
+                .put_value(b"same", &value, None, node.deadline())
+                .await
+                .unwrap();
             world.pass(5).await;
         }
         let machine = node.machine.again();
         node.stop().await;
         let bytes = machine.env().disk(|disk| {
-            disk.open("records.journal", ron_core::seam::Open::Existing)?.len()
+            disk.open("records.journal", ron_core::seam::Open::Existing)?
+                .len()
         });
         let bytes = bytes.await.unwrap().unwrap();
         assert!(bytes < 300_000, "{bytes}");
@@ -187,7 +237,9 @@ fn an_older_record_is_refused_as_stale() {
             let record = Record::sign_value(&identity(9), b"x", b"1", seq, now, HOUR);
             let store = Request::Store { record };
             let to = nodes[0].contact();
-            let asked = nodes[1].peers().request(to, &store, false, nodes[1].deadline());
+            let asked = nodes[1]
+                .peers()
+                .request(to, &store, false, nodes[1].deadline());
             answers.push(match asked.await.unwrap() {
                 Response::Stored => "stored",
                 Response::Refused(refusal) if refusal.code == RefusalCode::Stale => "stale",

@@ -54,7 +54,11 @@ fn greet(service: &Service, addr: SocketAddr, api: Option<SocketAddr>) {
         Some(api) => println!("svc-dht {version} listens on http://{api}"),
         None => println!("svc-dht {version} has no local API"),
     }
-    println!("node     {} at {addr}, network `{}`", service.id(), config.network);
+    println!(
+        "node     {} at {addr}, network `{}`",
+        service.id(),
+        config.network
+    );
     println!("key      {}", service.public_key());
     let dir = Path::new(&config.data_dir);
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
