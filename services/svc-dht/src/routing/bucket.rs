@@ -15,22 +15,22 @@ use crate::{
     id::Id,
 };
 
-use super::{Entry, Rules, Seconds, diversity};
+use super::{Entry, Home, Rules, Seconds, diversity};
 
 /// The bucket of one distance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
-    me: Id,
     index: u8,
     /// The least recently seen first. What readers see is this very list.
     entries: Arc<[Entry]>,
     /// Who would take a place, the one heard of last at the end.
     waiting: Vec<Waiting>,
-    pinging: Option<Asked>,
+    /// Boxed, because it is rare and buckets are many.
+    pinging: Option<Box<Asked>>,
 }
 
 /// What a bucket is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Update {
     /// A connection to this address has proven this id.
     Verified {
@@ -113,24 +113,24 @@ struct Asked {
 }
 
 /// What one step may look at besides the bucket.
-struct Step<'a, F> {
+struct Step<'a> {
+    me: &'a Id,
     now_s: Seconds,
     rules: &'a Rules,
     /// How many of a network are in all other buckets.
-    elsewhere: F,
+    elsewhere: &'a dyn Fn(&Subnet) -> usize,
     actions: Vec<BucketAction>,
 }
 
 impl Bucket {
-    /// Empty, for the peers at this distance from `me`.
-    pub fn new(me: Id, index: u8) -> Bucket {
-        Bucket::with(me, index, Arc::default())
+    /// Empty, for the peers at this distance from its home.
+    pub fn new(index: u8) -> Bucket {
+        Bucket::with(index, Arc::default())
     }
 
     /// With entries that a bucket published before.
-    pub fn with(me: Id, index: u8, entries: Arc<[Entry]>) -> Bucket {
+    pub fn with(index: u8, entries: Arc<[Entry]>) -> Bucket {
         Bucket {
-            me,
             index,
             entries,
             waiting: Vec::new(),
@@ -171,7 +171,8 @@ impl Bucket {
     /// What is on the heap for it, the entries included.
     pub fn heap_bytes(&self) -> usize {
         let entries = 2 * size_of::<usize>() + size_of_val(&*self.entries);
-        entries + self.waiting.capacity() * size_of::<Waiting>()
+        let asked = self.pinging.as_deref().map_or(0, size_of_val);
+        entries + asked + self.waiting.capacity() * size_of::<Waiting>()
     }
 
     /// `elsewhere` counts the peers of a network in all other buckets of the table.
@@ -179,13 +180,14 @@ impl Bucket {
         &mut self,
         update: Update,
         now_s: Seconds,
-        rules: &Rules,
+        home: &Home,
         elsewhere: impl Fn(&Subnet) -> usize,
     ) -> Vec<BucketAction> {
         let mut step = Step {
+            me: &home.me,
             now_s,
-            rules,
-            elsewhere,
+            rules: &home.rules,
+            elsewhere: &elsewhere,
             actions: Vec::new(),
         };
         match update {
@@ -205,11 +207,8 @@ impl Bucket {
         step.actions
     }
 
-    fn handle_verified<F>(&mut self, contact: Contact, rtt_ms: Option<u16>, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
-        if let Some(refused) = self.unfit(&contact) {
+    fn handle_verified(&mut self, contact: Contact, rtt_ms: Option<u16>, step: &mut Step<'_>) {
+        if let Some(refused) = self.unfit(&contact, step.me) {
             return step.refuse(contact, refused);
         }
         self.free_address(&contact, step);
@@ -233,11 +232,8 @@ impl Bucket {
         self.answered(at, entry);
     }
 
-    fn handle_heard<F>(&mut self, contact: Contact, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
-        if let Some(refused) = self.unfit(&contact) {
+    fn handle_heard(&mut self, contact: Contact, step: &mut Step<'_>) {
+        if let Some(refused) = self.unfit(&contact, step.me) {
             return step.refuse(contact, refused);
         }
         let known = |c: &Contact| c.id == contact.id || c.addr == contact.addr;
@@ -277,12 +273,9 @@ impl Bucket {
         }
     }
 
-    fn handle_failed<F>(&mut self, id: &Id, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn handle_failed(&mut self, id: &Id, step: &mut Step<'_>) {
         self.waiting.retain(|w| w.contact.id != *id);
-        let pinged = self.pinging.is_some_and(|asked| asked.id == *id);
+        let pinged = self.is_pinging(id);
         if pinged {
             self.pinging = None;
         }
@@ -299,10 +292,7 @@ impl Bucket {
         }
     }
 
-    fn handle_evict<F>(&mut self, id: &Id, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn handle_evict(&mut self, id: &Id, step: &mut Step<'_>) {
         self.waiting.retain(|w| w.contact.id != *id);
         if let Some(at) = self.position(id) {
             self.remove(at, Why::Evicted, step);
@@ -310,11 +300,8 @@ impl Bucket {
         }
     }
 
-    fn handle_saved<F>(&mut self, contact: Contact, dead: bool, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
-        if let Some(refused) = self.unfit(&contact) {
+    fn handle_saved(&mut self, contact: Contact, dead: bool, step: &mut Step<'_>) {
+        if let Some(refused) = self.unfit(&contact, step.me) {
             return step.refuse(contact, refused);
         }
         let same = |c: &Contact| c.id == contact.id || c.addr == contact.addr;
@@ -327,12 +314,9 @@ impl Bucket {
         }
     }
 
-    fn handle_tick<F>(&mut self, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn handle_tick(&mut self, step: &mut Step<'_>) {
         let over = |at_s: Seconds| step.now_s >= at_s.saturating_add(step.rules.patience_s);
-        self.pinging = self.pinging.filter(|asked| !over(asked.at_s));
+        self.pinging.take_if(|asked| over(asked.at_s));
         self.waiting
             .retain(|w| w.stage != Stage::Asked || !over(w.at_s));
         self.fill(step);
@@ -340,8 +324,8 @@ impl Bucket {
     }
 
     /// Whatever else holds, such a contact is never an entry.
-    fn unfit(&self, contact: &Contact) -> Option<Refused> {
-        match self.me.bucket_of(&contact.id) {
+    fn unfit(&self, contact: &Contact, me: &Id) -> Option<Refused> {
+        match me.bucket_of(&contact.id) {
             None => Some(Refused::Own),
             Some(_) if !contact.addr.is_usable() => Some(Refused::Unusable),
             Some(index) if index != self.index => Some(Refused::Misplaced),
@@ -353,8 +337,12 @@ impl Bucket {
         self.entries.iter().position(|e| e.contact.id == *id)
     }
 
+    fn is_pinging(&self, id: &Id) -> bool {
+        self.pinging.as_ref().is_some_and(|asked| asked.id == *id)
+    }
+
     /// Whoever was at this address before is there no more.
-    fn free_address<F>(&mut self, contact: &Contact, step: &mut Step<'_, F>) {
+    fn free_address(&mut self, contact: &Contact, step: &mut Step<'_>) {
         let gone = |c: &Contact| c.addr == contact.addr && c.id != contact.id;
         self.waiting.retain(|w| !gone(&w.contact));
         if let Some(at) = self.entries.iter().position(|e| gone(&e.contact)) {
@@ -364,10 +352,7 @@ impl Bucket {
 
     /// It answered: it is the most recently seen.
     fn answered(&mut self, at: usize, entry: Entry) {
-        if self
-            .pinging
-            .is_some_and(|asked| asked.id == entry.contact.id)
-        {
+        if self.is_pinging(&entry.contact.id) {
             self.pinging = None;
         }
         let last = at + 1 == self.entries.len();
@@ -376,31 +361,26 @@ impl Bucket {
         }
     }
 
-    fn remove<F>(&mut self, at: usize, why: Why, step: &mut Step<'_, F>) {
+    fn remove(&mut self, at: usize, why: Why, step: &mut Step<'_>) {
         let contact = self.entries[at].contact;
         self.entries = self.rebuilt(Some(at), None);
-        if self.pinging.is_some_and(|asked| asked.id == contact.id) {
+        if self.is_pinging(&contact.id) {
             self.pinging = None;
         }
         step.actions.push(BucketAction::Removed(contact, why));
     }
 
     /// Would the limits hold with this one here, and the one at `without` gone?
-    fn fits<F>(&self, contact: &Contact, without: Option<usize>, step: &Step<'_, F>) -> bool
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn fits(&self, contact: &Contact, without: Option<usize>, step: &Step<'_>) -> bool {
         let subnet = contact.addr.subnet();
         let leaves = without.is_some_and(|at| self.entries[at].contact.addr.subnet() == subnet);
         let here = diversity::count(&self.entries, &subnet) - usize::from(leaves);
-        step.rules.diversity.admits(here, (step.elsewhere)(&subnet))
+        let elsewhere = || (step.elsewhere)(&subnet);
+        step.rules.diversity.admits(here, elsewhere)
     }
 
     /// A free place, or that of the first dead peer whose place this one may have.
-    fn place_for<F>(&self, contact: &Contact, step: &Step<'_, F>) -> Option<Place>
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn place_for(&self, contact: &Contact, step: &Step<'_>) -> Option<Place> {
         if self.entries.len() < step.rules.k.min(super::K_MAX) && self.fits(contact, None, step) {
             return Some(Place::Free);
         }
@@ -409,10 +389,7 @@ impl Bucket {
         places.next().map(Place::Dead)
     }
 
-    fn admit<F>(&mut self, newcomer: Entry, step: &mut Step<'_, F>) -> Result<(), Refused>
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn admit(&mut self, newcomer: Entry, step: &mut Step<'_>) -> Result<(), Refused> {
         let place = self.place_for(&newcomer.contact, step);
         let Some(place) = place else {
             let crowded = !self.fits(&newcomer.contact, None, step);
@@ -425,26 +402,21 @@ impl Bucket {
         if let Place::Dead(at) = place {
             self.remove(at, Why::Dead, step);
         }
+        self.waiting.retain(|w| w.contact.id != newcomer.contact.id);
         self.entries = self.rebuilt(None, Some(newcomer));
         step.actions.push(BucketAction::Added(newcomer.contact));
         Ok(())
     }
 
     /// Its network has room, among those that wait too.
-    fn could_wait<F>(&self, contact: &Contact, step: &Step<'_, F>) -> bool
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn could_wait(&self, contact: &Contact, step: &Step<'_>) -> bool {
         let subnet = contact.addr.subnet();
         let alike = |w: &&Waiting| w.contact.addr.subnet() == subnet;
         let waiting = self.waiting.iter().filter(alike).count();
-        self.fits(contact, None, step) && step.rules.diversity.admits(waiting, 0)
+        step.rules.diversity.admits(waiting, || 0) && self.fits(contact, None, step)
     }
 
-    fn wait_proven<F>(&mut self, newcomer: Entry, refused: Refused, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn wait_proven(&mut self, newcomer: Entry, refused: Refused, step: &mut Step<'_>) {
         let contact = newcomer.contact;
         if refused != Refused::Full || step.rules.replacements == 0 {
             return step.refuse(contact, refused);
@@ -468,10 +440,7 @@ impl Bucket {
     }
 
     /// Gives places that are free, or held by the dead, to those who wait: who was heard of last comes first.
-    fn fill<F>(&mut self, step: &mut Step<'_, F>)
-    where
-        F: Fn(&Subnet) -> usize,
-    {
+    fn fill(&mut self, step: &mut Step<'_>) {
         for at in (0..self.waiting.len()).rev() {
             let waiting = self.waiting[at];
             if waiting.stage != Stage::Proven || self.place_for(&waiting.contact, step).is_none() {
@@ -493,7 +462,7 @@ impl Bucket {
     }
 
     /// Asks after the least recently seen, if somebody proven waits for a place.
-    fn ping_oldest<F>(&mut self, step: &mut Step<'_, F>) {
+    fn ping_oldest(&mut self, step: &mut Step<'_>) {
         let wanted = self.waiting.iter().any(|w| w.stage == Stage::Proven);
         if !wanted || self.pinging.is_some() {
             return;
@@ -501,14 +470,14 @@ impl Bucket {
         let Some(oldest) = self.entries.iter().find(|e| !e.is_dead()) else {
             return;
         };
-        let fresh = step.now_s < oldest.last_seen_s.saturating_add(step.rules.fresh_s);
+        let fresh = step.now_s < oldest.last_seen_s().saturating_add(step.rules.fresh_s);
         if fresh && oldest.fails == 0 && !oldest.is_saved() {
             return;
         }
-        self.pinging = Some(Asked {
+        self.pinging = Some(Box::new(Asked {
             id: oldest.contact.id,
             at_s: step.now_s,
-        });
+        }));
         step.actions.push(BucketAction::Ping(oldest.contact));
     }
 
@@ -537,7 +506,7 @@ enum Place {
     Dead(usize),
 }
 
-impl<F> Step<'_, F> {
+impl Step<'_> {
     fn refuse(&mut self, contact: Contact, refused: Refused) {
         self.actions.push(BucketAction::Refused(contact, refused));
     }

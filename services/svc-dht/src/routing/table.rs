@@ -23,7 +23,7 @@ use crate::{
     id::{Distance, Id},
 };
 
-use super::{Bucket, BucketAction, Entry, K_MAX, Rules, Seconds, Update, diversity};
+use super::{Bucket, BucketAction, Entry, Home, K_MAX, Rules, Seconds, Update, diversity};
 
 pub const ROUTING_LOCK: LockDecl = LockDecl {
     name: "routing_snapshot",
@@ -63,8 +63,7 @@ pub struct Counts {
 }
 
 struct Inner {
-    me: Id,
-    rules: Rules,
+    home: Home,
     groups: [OnceLock<Box<Group>>; GROUPS],
     /// A bit for each bucket that holds somebody: set before it is published, cleared after.
     filled: [AtomicU64; 4],
@@ -81,8 +80,7 @@ const GROUPS: usize = crate::id::BUCKETS / GROUP;
 impl Table {
     pub fn new(me: Id, rules: Rules) -> Table {
         Table(Arc::new(Inner {
-            me,
-            rules,
+            home: Home { me, rules },
             groups: array::from_fn(|_| OnceLock::new()),
             filled: array::from_fn(|_| AtomicU64::new(0)),
             parked: RankedMutex::new(ROUTING_LOCK, Vec::new()),
@@ -90,22 +88,22 @@ impl Table {
     }
 
     pub fn me(&self) -> &Id {
-        &self.0.me
+        &self.0.home.me
     }
 
     pub fn rules(&self) -> &Rules {
-        &self.0.rules
+        &self.0.home.rules
     }
 
     /// The bucket that this id would be in; none for our own.
     pub fn bucket_of(&self, id: &Id) -> Option<u8> {
-        self.0.me.bucket_of(id)
+        self.0.home.me.bucket_of(id)
     }
 
     /// An id that belongs into this bucket, made of random bytes: what a refresh looks up.
     pub fn id_in(&self, index: u8, random: [u8; 32]) -> Id {
         let (byte, bit) = (31 - usize::from(index) / 8, 1_u8 << (index % 8));
-        let mut id = self.0.me.0;
+        let mut id = self.0.home.me.0;
         id[byte] ^= bit;
         id[byte] = (id[byte] & !(bit - 1)) | (random[byte] & (bit - 1));
         id[byte + 1..].copy_from_slice(&random[byte + 1..]);
@@ -132,7 +130,7 @@ impl Table {
         let entries = View::clone(&writer.load());
         Some(BucketWriterHalf {
             table: self.clone(),
-            bucket: Bucket::with(self.0.me, index, entries),
+            bucket: Bucket::with(index, entries),
             writer: Some(writer),
         })
     }
@@ -150,7 +148,7 @@ impl Table {
 
     /// Worth telling the bucket that this peer answered? Not if it knows from a moment ago.
     pub fn is_news(&self, id: &Id, now_s: Seconds) -> bool {
-        let fresh = self.0.rules.fresh_s / 4;
+        let fresh = self.0.home.rules.fresh_s / 4;
         self.get(id).is_none_or(|e| {
             e.fails() > 0 || e.is_saved() || now_s >= e.last_seen_s().saturating_add(fresh)
         })
@@ -275,7 +273,7 @@ impl Table {
     /// Filled buckets in the order of their distance from the target.
     fn by_distance(&self, target: &Id) -> impl Iterator<Item = u8> {
         let filled = self.filled();
-        let differs = words(&self.0.me.distance(target));
+        let differs = words(&self.0.home.me.distance(target));
         let nearer = (0..4)
             .rev()
             .flat_map(move |word| descending(filled[word] & differs[word], word));
@@ -309,7 +307,7 @@ impl BucketWriterHalf {
         let before = self.bucket.entries().clone();
         let index = self.bucket.index();
         let elsewhere = |subnet: &Subnet| table.elsewhere(index, subnet);
-        let actions = self.bucket.handle(update, now_s, &table.0.rules, elsewhere);
+        let actions = self.bucket.handle(update, now_s, &table.0.home, elsewhere);
         if !Arc::ptr_eq(&before, self.bucket.entries()) {
             self.publish();
         }
@@ -350,7 +348,7 @@ impl Drop for BucketWriterHalf {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
-            .field("me", &self.0.me)
+            .field("me", &self.0.home.me)
             .field("counts", &self.counts())
             .finish()
     }
@@ -381,7 +379,7 @@ fn nearest<'a>(
     let rest = |entry: Option<&Entry>| entry.map(|e| e.contact.id.distance(target));
     order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| rest(a.1).cmp(&rest(b.1))));
     let nearest = order.iter().take(n).filter_map(|(_, entry)| *entry);
-    nearest.map(|entry| found(entry)).count()
+    nearest.map(found).count()
 }
 
 /// Bit `i % 64` of word `i / 64` is bit `i` of the distance, as buckets are numbered.

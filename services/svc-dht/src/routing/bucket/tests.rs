@@ -33,6 +33,10 @@ fn rules() -> Rules {
     }
 }
 
+fn home(rules: Rules) -> Home {
+    Home { me: ME, rules }
+}
+
 fn verified(contact: Contact) -> Update {
     Update::Verified {
         contact,
@@ -52,12 +56,12 @@ fn failed(n: u8) -> Update {
 }
 
 fn told(bucket: &mut Bucket, update: Update, now_s: Seconds) -> Vec<BucketAction> {
-    bucket.handle(update, now_s, &rules(), |_| 0)
+    bucket.handle(update, now_s, &home(rules()), |_| 0)
 }
 
 /// With these peers, seen in this order at second 0.
 fn bucket_of(peers: &[u8]) -> Bucket {
-    let mut bucket = Bucket::new(ME, 255);
+    let mut bucket = Bucket::new(255);
     for n in peers {
         let actions = told(&mut bucket, verified(peer(*n)), 0);
         assert_eq!(actions, [BucketAction::Added(peer(*n))]);
@@ -238,9 +242,9 @@ fn one_network_has_two_places_in_a_bucket_and_ten_in_a_table() {
         [BucketAction::Added(near(2))]
     );
     let crowded = [BucketAction::Refused(near(3), Refused::Crowded)];
-    let full = bucket.handle(verified(near(3)), 0, &rules(), |_| 9);
+    let full = bucket.handle(verified(near(3)), 0, &home(rules()), |_| 9);
     assert_eq!(full, crowded);
-    let room = bucket.handle(verified(near(3)), 0, &rules(), |_| 8);
+    let room = bucket.handle(verified(near(3)), 0, &home(rules()), |_| 8);
     assert_eq!(room, [BucketAction::Added(near(3))]);
     let third = told(&mut bucket, verified(near(4)), 0);
     assert_eq!(third, [BucketAction::Refused(near(4), Refused::Crowded)]);
@@ -263,9 +267,9 @@ fn one_network_has_two_places_in_a_bucket_and_ten_in_a_table() {
         k: 20,
         ..rules()
     };
-    let mut bucket = Bucket::new(ME, 255);
+    let mut bucket = Bucket::new(255);
     for n in 1..=20 {
-        bucket.handle(verified(near(n)), 0, &open, |_| 1000);
+        bucket.handle(verified(near(n)), 0, &home(open), |_| 1000);
     }
     assert_eq!(bucket.entries().len(), 20);
 }
@@ -278,7 +282,7 @@ fn who_waits_is_of_many_networks_too() {
         ..rules()
     };
     for n in 10..20 {
-        bucket.handle(verified(at(n, [10, 9, 9, n])), 0, &rules, |_| 0);
+        bucket.handle(verified(at(n, [10, 9, 9, n])), 0, &home(rules), |_| 0);
     }
     assert_eq!(waiting(&bucket), [10, 11]);
 }
@@ -324,7 +328,7 @@ fn who_proves_another_id_at_an_address_replaces_who_was_there() {
 
 #[test]
 fn a_saved_peer_counts_until_it_is_asked_and_is_asked_first() {
-    let mut bucket = Bucket::new(ME, 255);
+    let mut bucket = Bucket::new(255);
     for (n, dead) in [(1, false), (2, true), (3, false), (4, false), (1, false)] {
         let contact = peer(n);
         told(&mut bucket, Update::Saved { contact, dead }, 0);
@@ -430,7 +434,7 @@ proptest! {
     ) {
         let diversity = Diversity { per_bucket: 2, per_table: 5 };
         let rules = Rules { k, replacements, diversity, ..Rules::default() };
-        let mut bucket = Bucket::new(ME, 255);
+        let mut bucket = Bucket::new(255);
         let mut now_s = 0;
         // By its own account: failures since the last answer, and who answered in which order.
         let mut fails: BTreeMap<Id, u32> = BTreeMap::new();
@@ -438,7 +442,7 @@ proptest! {
             now_s += passed_s;
             let before = bucket.clone();
             let adds_nobody = bucket.adds_nobody(&update);
-            let actions = bucket.handle(update, now_s, &rules, |_| elsewhere);
+            let actions = bucket.handle(update, now_s, &home(rules), |_| elsewhere);
             check_laws(&bucket, &rules, elsewhere)?;
             match update {
                 Update::Failed { id } => *fails.entry(id).or_default() += 1,

@@ -197,12 +197,11 @@ fn writers_at_work_together_keep_the_limits_of_the_whole_table() {
                 assert!(table.claim(index).is_none());
             }
         };
+        let write = &write;
         thread::scope(|scope| {
-            let work = |index| scope.spawn(move || write(index));
-            let workers: Vec<_> = (0..WRITERS).map(work).collect();
-            workers
-                .into_iter()
-                .for_each(|worker| worker.join().unwrap());
+            for index in 0..WRITERS {
+                scope.spawn(move || write(index));
+            }
         });
         assert_eq!(table.counts().peers, 6);
     }
