@@ -33,7 +33,10 @@ const ROUNDS: u64 = 20_000;
 const RUNS: usize = 5;
 
 fn main() {
-    println!("task of a connection: {} bytes", svc_dht::connection::TASK_BYTES);
+    println!(
+        "task of a connection: {} bytes",
+        svc_dht::connection::TASK_BYTES
+    );
     for workers in [1, 2] {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(workers)
@@ -41,13 +44,17 @@ fn main() {
             .build()
             .expect("a runtime");
         let options = TokioOptions {
-            data: Data::Memory { limit_bytes: 1 << 20 },
+            data: Data::Memory {
+                limit_bytes: 1 << 20,
+            },
             extra_ca_pem: None,
         };
         let seam = TokioRuntime::new(runtime.handle().clone(), &options).expect("a seam");
         let env = Env::new(seam);
         runtime.block_on(async {
-            env.spawn("measure", measure(env.clone(), workers)).await.expect("it ends");
+            env.spawn("measure", measure(env.clone(), workers))
+                .await
+                .expect("it ends");
         });
     }
 }
@@ -56,7 +63,9 @@ async fn measure(env: Env, workers: usize) {
     let closer: Vec<Contact> = (0..20).map(contact).collect();
     let (asker, _) = node(&env, 1, Vec::new()).await;
     let (answerer, at) = node(&env, 2, closer).await;
-    let find = Request::FindNode { target: Id([7; 32]) };
+    let find = Request::FindNode {
+        target: Id([7; 32]),
+    };
     ask(&env, &asker, at, &find).await;
     // The sizes on the wire, from the counters.
     let before = (asker.stats().bytes_out.get(), asker.stats().bytes_in.get());
@@ -126,7 +135,9 @@ async fn warm(env: &Env, asker: &Peers, at: Contact, request: &Request, callers:
             }
         })
     });
-    for caller in all.collect::<Vec<_>>() {
+    // All at once, not one after the other.
+    let all: Vec<_> = all.collect();
+    for caller in all {
         caller.await.expect("it ends");
     }
     (cpu_ns() - before) / ROUNDS
@@ -153,12 +164,15 @@ async fn cold_dials(env: &Env, at: Contact) -> u64 {
 
 /// Frames of the same size, and nothing else: as many connections as there would be callers.
 async fn bare_loop(env: &Env, out: usize, back: usize, callers: u64) -> u64 {
-    let listener = env.listen("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+    let listener = env
+        .listen("127.0.0.1:0".parse().expect("an address"))
+        .await
+        .expect("a port");
     let addr = listener.local_addr().expect("an address");
     let mut pairs = Vec::new();
     for _ in 0..callers {
         let dial = env.connect(addr);
-        let (dialled, accepted) = futures_util::join!(dial, listener.accept());
+        let (dialled, accepted) = tokio::join!(dial, listener.accept());
         pairs.push((dialled.expect("a stream"), accepted.expect("a stream").0));
     }
     let before = cpu_ns();
@@ -194,7 +208,9 @@ impl Answer for Closest {
     fn read(&self, _: &PeerInfo, request: &Request) -> Response {
         match request {
             Request::Ping => Response::Pong,
-            _ => Response::Nodes { closer: self.0.clone() },
+            _ => Response::Nodes {
+                closer: self.0.clone(),
+            },
         }
     }
     fn write(&self, _: &PeerInfo, _: Request, reply: ReplyHandle) {
@@ -206,7 +222,10 @@ impl Answer for Closest {
 
 async fn node(env: &Env, n: u8, closer: Vec<Contact>) -> (Peers, Contact) {
     let identity = Arc::new(Identity::from_seed(&[n; 32]));
-    let listener = env.listen("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+    let listener = env
+        .listen("127.0.0.1:0".parse().expect("an address"))
+        .await
+        .expect("a port");
     let addr = listener.local_addr().expect("an address");
     let at = Contact {
         id: identity.id(),
