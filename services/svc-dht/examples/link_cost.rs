@@ -135,7 +135,9 @@ async fn warm(env: &Env, asker: &Peers, at: Contact, request: &Request, callers:
             }
         })
     });
-    for caller in all.collect::<Vec<_>>() {
+    // All at once, not one after the other.
+    let all: Vec<_> = all.collect();
+    for caller in all {
         caller.await.expect("it ends");
     }
     (cpu_ns() - before) / ROUNDS
@@ -170,7 +172,7 @@ async fn bare_loop(env: &Env, out: usize, back: usize, callers: u64) -> u64 {
     let mut pairs = Vec::new();
     for _ in 0..callers {
         let dial = env.connect(addr);
-        let (dialled, accepted) = futures_util::join!(dial, listener.accept());
+        let (dialled, accepted) = tokio::join!(dial, listener.accept());
         pairs.push((dialled.expect("a stream"), accepted.expect("a stream").0));
     }
     let before = cpu_ns();

@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     calls: Calls,
     /// Writes of the peer that workers have in hand.
     serving: usize,
+    /// Refusals since the peer last took what was written.
+    refused_unread: u16,
     /// The failure of this dial has been told.
     told: bool,
     /// From the hello to the welcome.
@@ -149,6 +151,7 @@ impl Connection {
             outbox: Outbox::default(),
             calls: Calls::default(),
             serving: 0,
+            refused_unread: 0,
             told: false,
             rtt: None,
             phase_began: now,
@@ -192,7 +195,7 @@ impl Connection {
                     response,
                 } => {
                     self.serving -= 1;
-                    self.respond(corr_id, op, &response, now);
+                    self.respond(corr_id, op, &response);
                 }
             }
         }
@@ -385,11 +388,28 @@ impl Connection {
             Poll::Ready(Ok(())) => {
                 self.hub.stats.bytes_in.add(buf.filled().len() as u64);
                 self.silent_since = now;
-                self.reader.push(buf.filled());
-                self.handle_frames(now);
+                self.handle_read(buf.filled(), now);
             }
         }
         true
+    }
+
+    /// Frames that came whole are handled where they lie; only what is cut is kept.
+    fn handle_read(&mut self, mut read: &[u8], now: Instant) {
+        while self.reader.pending() == 0 && self.phase.reads() {
+            match self.reader.next_in(&mut read) {
+                Ok(Some(frame)) => {
+                    self.frame_began = None;
+                    self.handle_frame(frame, now);
+                }
+                Ok(None) => break,
+                Err(error) => self.end(Why::Frame(error.code()), now),
+            }
+        }
+        if !matches!(self.phase, Phase::Closing(_)) {
+            self.reader.push(read);
+            self.handle_frames(now);
+        }
     }
 
     fn handle_frames(&mut self, now: Instant) {
@@ -435,6 +455,9 @@ impl Connection {
             self.end(Why::Broken, now);
         }
         if written > 0 {
+            if self.outbox.len() < self.hub.rules.outbox_bytes {
+                self.refused_unread = 0;
+            }
             // There is room again for what was held back.
             self.send_unsent(now);
         }

@@ -11,8 +11,8 @@ use crate::{
     },
 };
 
-/// What a refusal takes; a peer that lets more of them pile up than this does not read.
-const REFUSALS_BYTES: usize = 64 * 1024;
+/// A peer that lets so many refusals pile up behind answers that it has not taken does not read at all.
+const MOST_REFUSED: u16 = 1024;
 
 impl Connection {
     pub(super) fn handle_message(&mut self, frame: &[u8], now: Instant) {
@@ -61,10 +61,13 @@ impl Connection {
         self.hub.stats.requests_in.up();
         self.touch(now);
         if let Some(refusal) = self.refusal(op, bytes, now) {
-            self.respond(corr_id, op, &Response::Refused(refusal), now);
+            if self.refused_unread > MOST_REFUSED {
+                return self.end(Why::Frame("unread"), now);
+            }
+            self.respond(corr_id, op, &Response::Refused(refusal));
         } else if op.is_read() {
             let response = self.hub.answer.read(&self.peer, &request);
-            self.respond(corr_id, op, &response, now);
+            self.respond(corr_id, op, &response);
         } else {
             self.serving += 1;
             let deadline = now + Duration::from_millis(deadline_ms.into());
@@ -80,6 +83,7 @@ impl Connection {
         let (count, code) = if self.hub.is_draining() {
             (&stats.refused_not_ready, RefusalCode::NotReady)
         } else if self.outbox.len() >= self.hub.rules.outbox_bytes {
+            self.refused_unread += 1;
             (&stats.refused_outbox, RefusalCode::Busy)
         } else if !op.is_read() && !self.peer.proven {
             (&stats.refused_not_verified, RefusalCode::NotVerified)
@@ -95,13 +99,8 @@ impl Connection {
         })
     }
 
-    pub(super) fn respond(&mut self, corr_id: u64, op: Op, response: &Response, now: Instant) {
-        let rules = &self.hub.rules;
-        let most = rules.outbox_bytes + rules.max_frame_bytes + REFUSALS_BYTES;
-        if self.outbox.len() > most {
-            return self.end(Why::Frame("unread"), now);
-        }
-        let network = rules.network;
+    pub(super) fn respond(&mut self, corr_id: u64, op: Op, response: &Response) {
+        let network = self.hub.rules.network;
         let about = match response {
             Response::Pong | Response::Stored | Response::Refused(_) => 64,
             _ => 1536,

@@ -72,18 +72,29 @@ impl FrameReader {
             self.release();
             return Ok(None);
         };
-        let len = match u32::from_be_bytes(*prefix) {
-            0 => return Err(self.fail(FrameError::Empty)),
-            len if len > self.max_bytes => {
-                return Err(self.fail(FrameError::TooLong { len: len as usize }));
-            }
-            len => len as usize,
-        };
+        let len = self.judge(*prefix)?;
         if self.buffer.len() < PREFIX_LEN + len {
             return Ok(None);
         }
         self.buffer.advance(PREFIX_LEN);
         Ok(Some(self.buffer.split_to(len).freeze()))
+    }
+
+    /// The next whole frame of what was just read, in place: for a reader that holds nothing of earlier reads. When it
+    /// gives nothing, what is left of `read` is to be [pushed](Self::push).
+    pub fn next_in<'a>(&mut self, read: &mut &'a [u8]) -> Result<Option<&'a [u8]>, FrameError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let Some((prefix, content)) = read.split_first_chunk::<PREFIX_LEN>() else {
+            return Ok(None);
+        };
+        let len = self.judge(*prefix)?;
+        let Some((frame, rest)) = content.split_at_checked(len) else {
+            return Ok(None);
+        };
+        *read = rest;
+        Ok(Some(frame))
     }
 
     /// The stream has ended: fine between two frames, an error within one.
@@ -98,6 +109,17 @@ impl FrameReader {
     /// Bytes of a frame that is not whole yet.
     pub fn pending(&self) -> usize {
         self.buffer.len()
+    }
+
+    /// The length that a frame announces, if it may have it.
+    fn judge(&mut self, prefix: [u8; PREFIX_LEN]) -> Result<usize, FrameError> {
+        match u32::from_be_bytes(prefix) {
+            0 => Err(self.fail(FrameError::Empty)),
+            len if len > self.max_bytes => {
+                Err(self.fail(FrameError::TooLong { len: len as usize }))
+            }
+            len => Ok(len as usize),
+        }
     }
 
     /// Between two frames a connection may stay idle for long: it should cost nothing.

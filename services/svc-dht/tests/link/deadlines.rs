@@ -217,7 +217,8 @@ fn a_peer_that_takes_nothing_runs_into_the_write_timeout() {
                 peers.request(contact(2), &request, false, deadline).await
             })
         });
-        for asked in asks.collect::<Vec<_>>() {
+        let asks: Vec<_> = asks.collect();
+        for asked in asks {
             let answer = asked.await.unwrap();
             let expected =
                 [TimedOut::Write, TimedOut::Read].map(|what| Err(RpcError::Timeout(what)));
