@@ -20,6 +20,7 @@
 pub mod answerer;
 pub mod api;
 pub mod bootstrapper;
+pub mod breaker;
 pub mod bucket_writer;
 pub mod config;
 pub mod connection;
@@ -31,12 +32,15 @@ pub mod explained;
 pub mod hedge;
 pub mod id;
 pub mod identity;
+pub mod limiter;
 pub mod link;
 mod link_counts;
 pub mod listener;
 pub mod lookup;
 pub mod lookup_runner;
 pub mod metrics;
+#[cfg(feature = "models")]
+pub mod models;
 pub mod node;
 pub mod peer_stats;
 pub mod peers;
