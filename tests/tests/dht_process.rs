@@ -82,7 +82,10 @@ impl Operator {
         let error = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(2), "{command:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(error.starts_with("error: ") && error.contains(said), "{error}");
+        assert!(
+            error.starts_with("error: ") && error.contains(said),
+            "{error}"
+        );
         assert!(out.stdout.is_empty());
     }
 }
@@ -97,7 +100,10 @@ struct Node {
 impl Node {
     fn get(&self, path: &str) -> (u16, Value) {
         let answer = call(self.daemon.addr, "GET", path, "").unwrap();
-        (answer.status, serde_json::from_str(&answer.body).unwrap_or(Value::Null))
+        (
+            answer.status,
+            serde_json::from_str(&answer.body).unwrap_or(Value::Null),
+        )
     }
 
     fn until(&self, what: &str, done: impl Fn(&Node) -> bool) {
@@ -123,11 +129,20 @@ fn three_nodes_find_what_was_put_survive_a_kill_and_drain_at_the_signal() {
     let third = operator.start("three", &join);
     for node in [&first, &second, &third] {
         node.until_ready();
-        node.until("know the others", |node| node.get("/v1/dht/routing").1["peers"] == 2);
+        node.until("know the others", |node| {
+            node.get("/v1/dht/routing").1["peers"] == 2
+        });
     }
     let (code, out, error) = operator.ask(&second, &["put", "greeting", "hello"]);
     assert_eq!(code, Some(0), "{error}");
-    let key = out.lines().next().unwrap().split_whitespace().nth(1).unwrap().to_owned();
+    let key = out
+        .lines()
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .to_owned();
     assert!(out.contains("replicas  3"), "{out}");
     let (code, out, error) = operator.ask(&third, &["get", &key]);
     assert_eq!((code, out.as_str()), (Some(0), "hello"), "{error}");
@@ -144,14 +159,19 @@ fn three_nodes_find_what_was_put_survive_a_kill_and_drain_at_the_signal() {
     again.until_ready();
     let (code, out, error) = operator.ask(&again, &["get", "greeting"]);
     assert_eq!((code, out.as_str()), (Some(0), "hello"), "{error}");
-    let providers = again.get(&format!("/v1/dht/providers/{}", "ab".repeat(32))).1;
+    let providers = again
+        .get(&format!("/v1/dht/providers/{}", "ab".repeat(32)))
+        .1;
     assert_eq!(providers["providers"][0]["id"], first.id, "{providers}");
 
     // Told to stop, it drains, says so, and keeps its table: the next start is warm.
     let farewell = again.daemon.stop();
     assert_eq!(farewell.code, Some(0), "{farewell:?}");
     let last = farewell.printed.last().unwrap();
-    assert!(last.starts_with("stopped ") && last.contains("0 tasks aborted"), "{last}");
+    assert!(
+        last.starts_with("stopped ") && last.contains("0 tasks aborted"),
+        "{last}"
+    );
     assert!(last.contains("2 known nodes kept"), "{last}");
     let warm = operator.start("two", &[]);
     warm.until_ready();
@@ -164,9 +184,18 @@ fn what_is_wrong_at_the_start_costs_one_line_and_exit_code_2() {
     let operator = Operator::new("refused");
     let node = operator.start("one", &[]);
     let api = format!("api.bind={}", node.daemon.addr);
-    operator.refuses(&operator.serve("two", &["--set", &api]), "the address is in use");
-    operator.refuses(&operator.serve("two", &["--set", "lookup.alpha=99"]), "lookup.alpha");
-    operator.refuses(&operator.serve("two", &["--set", "no.such.key=1"]), "no.such.key");
+    operator.refuses(
+        &operator.serve("two", &["--set", &api]),
+        "the address is in use",
+    );
+    operator.refuses(
+        &operator.serve("two", &["--set", "lookup.alpha=99"]),
+        "lookup.alpha",
+    );
+    operator.refuses(
+        &operator.serve("two", &["--set", "no.such.key=1"]),
+        "no.such.key",
+    );
     operator.refuses(&operator.serve("two", &["--join", "nowhere"]), "--join");
     let key = operator.path("one/identity.key");
     let mode = fs::metadata(&key).unwrap().permissions().mode();
@@ -186,7 +215,10 @@ fn a_question_that_cannot_be_answered_says_why() {
     node.until_ready();
     let (code, out, error) = operator.ask(&node, &["get", &"00".repeat(32)]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(error.contains("key_not_found") && error.lines().count() == 1, "{error}");
+    assert!(
+        error.contains("key_not_found") && error.lines().count() == 1,
+        "{error}"
+    );
     let (code, _, error) = operator.ask(&node, &["provide", "nonsense"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("64 hexadecimal digits"), "{error}");

@@ -92,7 +92,7 @@ ron_core::settings! {
     /// The routing table.
     pub struct RoutingConfig {
         /// Newcomers that wait for a place in a full bucket.
-        replacements: usize = 8 => 0..=64, restart;
+        replacements: usize = 3 => 0..=64, restart;
         /// Whether peers of one subnet are limited.
         diversity: bool = true, restart;
         /// Peers of one /24 or /48 in a bucket.

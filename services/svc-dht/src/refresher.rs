@@ -188,7 +188,7 @@ fn write(disk: &Arc<dyn Disk>, bytes: &[u8]) -> io::Result<()> {
 
 /// The peers of an earlier life; a file that is of no use is a cold start, and the reason is told.
 pub async fn load(env: &Env, network: NetworkId) -> (Vec<SavedPeer>, Option<String>) {
-    let read = env.disk(|disk| read(disk)).await;
+    let read = env.disk(read).await;
     let bytes = match read.map_err(io::Error::other).flatten() {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), None),

@@ -60,7 +60,7 @@ async fn look(dht: &Dht, before_ms: u64, now_ms: u64) {
             .probe("dht.republish_late", worst, format_args!(""));
     }
     node.republish_lag_ms.store(worst, Relaxed);
-    for record in dht.node().shelf.all(now_ms).collect::<Vec<_>>() {
+    for record in dht.node().shelf.all(now_ms) {
         let moment = moment(&record, HAND_ON_PERCENT);
         let own = record.publisher == *node.identity.public();
         if !own && (before_ms..now_ms).contains(&moment) {

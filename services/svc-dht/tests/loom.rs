@@ -184,16 +184,27 @@ fn what_is_accepted_reaches_the_bucket_in_order_and_all_see_the_stop() {
                 added
             }
         });
-        let accepted: Vec<_> = (1..=3).map(peer).filter(|p| work.push(*p).is_ok()).collect();
+        let accepted: Vec<_> = (1..=3)
+            .map(peer)
+            .filter(|p| work.push(*p).is_ok())
+            .collect();
         assert!(!accepted.is_empty() && work.stats().high_water <= 1);
         assert!(shutdown.trigger());
         work.close();
         worker.join().unwrap();
-        assert_eq!(writer.join().unwrap(), accepted, "none lost, none twice, in order");
+        assert_eq!(
+            writer.join().unwrap(),
+            accepted,
+            "none lost, none twice, in order"
+        );
         let view: Vec<_> = table.view(index).iter().map(|e| e.contact).collect();
         assert_eq!(view, accepted);
         let (offered, refused) = (work.stats().offered, work.stats().refused);
-        assert_eq!(offered - refused, accepted.len() as u64, "every refusal is counted");
+        assert_eq!(
+            offered - refused,
+            accepted.len() as u64,
+            "every refusal is counted"
+        );
     });
 }
 

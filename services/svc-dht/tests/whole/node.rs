@@ -92,8 +92,10 @@ impl Node {
         n: u8,
         change: impl FnOnce(&mut Config),
     ) -> Result<Node, DhtError> {
-        let mut config = Config::default();
-        config.workers = 2;
+        let mut config = Config {
+            workers: 2,
+            ..Config::default()
+        };
         if n > 1 {
             config.bootstrap.seeds = vec![addr(1).to_string()];
         }
