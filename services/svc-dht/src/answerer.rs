@@ -13,7 +13,7 @@ use crate::{
         error::RpcError,
     },
     metrics::Family,
-    node::Node,
+    node::{Node, millis},
     routes::Route,
     routing::{Liveness, Update},
     wire::message::{Op, Refusal, RefusalCode, Request, Response},
@@ -106,7 +106,7 @@ impl Answer for Answerer {
 
     fn proven(&self, peer: Contact, outbound: bool, rtt: Option<Duration>) {
         let node = &self.0;
-        let rtt_ms = rtt.map(|rtt| rtt.as_millis().min(u128::from(u16::MAX)) as u16);
+        let rtt_ms = rtt.map(millis);
         let update = match outbound {
             true => Update::Verified {
                 contact: peer,

@@ -150,7 +150,7 @@ async fn friends_answer(dht: &Dht, friends: &[Contact]) -> usize {
         let deadline = node.env.now() + node.config.rpc_timeout();
         let reached = dht.peers().reach(*friend, deadline).await.is_ok();
         if reached {
-            node.seen(&friend.id, None);
+            node.seen(friend, None);
         }
         reached
     });

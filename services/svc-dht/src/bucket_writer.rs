@@ -14,7 +14,7 @@ use crate::{
     events::Event,
     link::error::RpcError,
     metrics::Family,
-    node::Node,
+    node::{Node, millis},
     peers::Peers,
     routes::{Route, RouteQueue},
     routing::{BucketAction, BucketWriterHalf, Update, Why},
@@ -143,7 +143,7 @@ fn ping(node: &Arc<Node>, peers: &Peers, contact: Contact) -> Check {
         match answered {
             Ok(_) | Err(RpcError::Refused(_)) => {
                 let took = node.env.now().saturating_duration_since(began);
-                let rtt_ms = Some(took.as_millis().min(u128::from(u16::MAX)) as u16);
+                let rtt_ms = Some(millis(took));
                 Update::Seen { id, rtt_ms }
             }
             // What happened here says nothing about the peer.

@@ -11,15 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ron_core::lock::{LockDecl, RankedMutex};
+use ron_core::lock::RankedMutex;
 
-use crate::id::Id;
-
-pub const COUNTERS_LOCK: LockDecl = LockDecl {
-    name: "counters",
-    rank: 30,
-    guards: "what the rate limiter has given out",
-};
+use crate::{id::Id, metrics::COUNTERS_LOCK};
 
 /// Each at least 1. A burst may be a second's worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

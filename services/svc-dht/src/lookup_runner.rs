@@ -145,7 +145,7 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
                 }
                 Ok(answer) => {
                     node.peer_stats.lock().observe(&to.id, took);
-                    node.seen(&to.id, Some(took));
+                    node.seen(&to, Some(took));
                     let new = |r: &Record| known.as_ref() != Some(r);
                     if answer.records.iter().any(new) {
                         let verifying: BoxFuture<'static, Came> =

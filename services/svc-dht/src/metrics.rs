@@ -186,7 +186,7 @@ pub struct Metrics {
 pub const COUNTERS_LOCK: LockDecl = LockDecl {
     name: "counters",
     rank: 30,
-    guards: "counts that a word tells apart",
+    guards: "counts that a word tells apart, and what the rate limiter has given out",
 };
 
 /// Taken before every other one, by whoever sets up or exports the registry.

@@ -87,11 +87,19 @@ impl Node {
     }
 
     /// A peer answered. Its bucket is told only if that is news: most answers wake nobody.
-    pub fn seen(&self, id: &Id, rtt: Option<Duration>) {
-        if self.table.is_news(id, self.seconds()) {
-            let rtt_ms = rtt.map(|rtt| rtt.as_millis().min(u128::from(u16::MAX)) as u16);
-            let update = Update::Seen { id: *id, rtt_ms };
-            self.routes.tell(id, Route::Tell(update));
+    pub fn seen(&self, peer: &Contact, rtt: Option<Duration>) {
+        let id = peer.id;
+        let Some(index) = self.table.bucket_of(&id) else {
+            return;
+        };
+        if self.table.get(&id).is_some() {
+            if self.table.is_news(&id, self.seconds()) {
+                let rtt_ms = rtt.map(millis);
+                self.routes.tell(&id, Route::Tell(Update::Seen { id, rtt_ms }));
+            }
+        } else if self.table.view(index).len() < self.table.rules().k {
+            // There is a place for it; that it is where it says is yet to be proven.
+            self.routes.tell(&id, Route::Tell(Update::Heard { contact: *peer }));
         }
     }
 
@@ -128,4 +136,9 @@ impl Node {
             republish_lag_ms: self.republish_lag_ms.load(Relaxed),
         }
     }
+}
+
+/// As the table counts it.
+pub fn millis(rtt: Duration) -> u16 {
+    rtt.as_millis().min(u128::from(u16::MAX)) as u16
 }
