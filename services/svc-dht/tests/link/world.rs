@@ -93,6 +93,10 @@ impl World {
         self.0.silent.lock().unwrap().insert(addr);
     }
 
+    pub fn unsilence(&self, addr: SocketAddr) {
+        self.0.silent.lock().unwrap().remove(&addr);
+    }
+
     /// How often somebody connected there, or tried.
     pub fn dials(&self, addr: SocketAddr) -> u64 {
         self.0
