@@ -15,5 +15,7 @@ pub mod listener;
 pub mod models;
 pub mod peers;
 pub mod record;
+pub mod record_journal;
+pub mod record_store;
 pub mod routing;
 pub mod wire;

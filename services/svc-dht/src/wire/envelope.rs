@@ -260,3 +260,6 @@ fn put_envelope(
     put_bytes_head(&mut &mut out[start..start + head], len);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
