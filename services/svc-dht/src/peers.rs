@@ -9,7 +9,9 @@ use ron_core::{Env, Refusal};
 use tokio::sync::oneshot;
 
 use crate::{
+    breaker,
     contact::Contact,
+    id::Id,
     identity::Identity,
     link::{
         answer::Answer,
@@ -90,8 +92,29 @@ impl Peers {
         self.0.alive()
     }
 
-    /// Two tries: a connection that was quiet for long may end in the moment it is used.
     async fn ask(
+        &self,
+        to: Target,
+        request: &Request,
+        hedge: bool,
+        deadline: Instant,
+    ) -> Result<(Response, Use), RpcError> {
+        let trial = match to {
+            Target::Peer(peer) | Target::PeerAt(peer) => Some(Trial::begin(&self.0, peer.id)?),
+            Target::Addr(_) => None,
+        };
+        let asked = self.ask_twice(to, request, hedge, deadline).await;
+        if let Some(mut trial) = trial {
+            trial.answered = match &asked {
+                Ok(_) | Err(RpcError::Refused(_)) => Some(true),
+                Err(error) => error.is_the_peers().then_some(false),
+            };
+        }
+        asked
+    }
+
+    /// Two tries: a connection that was quiet for long may end in the moment it is used.
+    async fn ask_twice(
         &self,
         to: Target,
         request: &Request,
@@ -140,5 +163,32 @@ impl Peers {
         };
         over.answered();
         answered.map(|response| (response, over))
+    }
+}
+
+/// One request as its peer's breaker sees it. Dropped without an outcome, nothing was learnt.
+struct Trial<'a> {
+    hub: &'a Hub,
+    peer: Id,
+    asked: breaker::Ask,
+    answered: Option<bool>,
+}
+
+impl Trial<'_> {
+    fn begin(hub: &Hub, peer: Id) -> Result<Trial<'_>, RpcError> {
+        let asked = hub.may_ask(&peer)?;
+        let answered = None;
+        Ok(Trial {
+            hub,
+            peer,
+            asked,
+            answered,
+        })
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.hub.report(&self.peer, self.asked, self.answered);
     }
 }

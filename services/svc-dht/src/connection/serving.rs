@@ -1,10 +1,21 @@
 //! What a connection does with messages: answers of the peer go to their callers, its requests are answered here.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use super::Connection;
 use crate::{
-    link::{answer::ReplyHandle, calls::Answered, ending::Why, error::RpcError, line::Failure},
+    id::Id,
+    limiter::Entered,
+    link::{
+        answer::{ReplyHandle, To},
+        calls::Answered,
+        ending::Why,
+        error::RpcError,
+        line::Failure,
+    },
     wire::{
         envelope::{Message, decode, encode_response},
         message::{Op, Refusal, RefusalCode, Request, Response},
@@ -60,43 +71,72 @@ impl Connection {
         let op = request.op();
         self.hub.stats.requests_in.up();
         self.touch(now);
-        if let Some(refusal) = self.refusal(op, bytes, now) {
-            if self.refused_unread > MOST_REFUSED {
-                return self.end(Why::Frame("unread"), now);
+        match self.admit(op, bytes, now) {
+            Err(_) if self.refused_unread > MOST_REFUSED => self.end(Why::Frame("unread"), now),
+            Err(refusal) => self.respond(corr_id, op, &Response::Refused(refusal)),
+            Ok(entered) if op.is_read() => {
+                let before = self.outbox.len();
+                let response = self.hub.answer.read(&self.peer, &request);
+                self.respond(corr_id, op, &response);
+                entered.charge(now, (self.outbox.len() - before) as u32);
             }
-            self.respond(corr_id, op, &Response::Refused(refusal));
-        } else if op.is_read() {
-            let response = self.hub.answer.read(&self.peer, &request);
-            self.respond(corr_id, op, &response);
-        } else {
-            self.serving += 1;
-            let deadline = now + Duration::from_millis(deadline_ms.into());
-            let reply = ReplyHandle::over(self.line.clone(), corr_id, op, deadline);
-            self.hub.answer.write(&self.peer, request, reply);
+            Ok(entered) => {
+                self.serving += 1;
+                let deadline = now + Duration::from_millis(deadline_ms.into());
+                let to = To::Line {
+                    line: self.line.clone(),
+                    corr_id,
+                    op,
+                    _entered: entered,
+                };
+                let reply = ReplyHandle::new(to, deadline);
+                self.hub.answer.write(&self.peer, request, reply);
+            }
         }
     }
 
-    /// Why a request is not even looked at: cheapest first.
-    fn refusal(&mut self, op: Op, bytes: usize, now: Instant) -> Option<Refusal> {
-        let _ = (bytes, now);
-        let stats = &self.hub.stats;
+    /// A place for a request, or why it is not even looked at: cheapest first.
+    fn admit(&mut self, op: Op, bytes: usize, now: Instant) -> Result<Entered, Refusal> {
+        let (rules, stats) = (&self.hub.rules, &self.hub.stats);
         let (count, code) = if self.hub.is_draining() {
             (&stats.refused_not_ready, RefusalCode::NotReady)
-        } else if self.outbox.len() >= self.hub.rules.outbox_bytes {
+        } else if self.outbox.len() >= rules.outbox_bytes {
             self.refused_unread += 1;
             (&stats.refused_outbox, RefusalCode::Busy)
         } else if !op.is_read() && !self.peer.proven {
             (&stats.refused_not_verified, RefusalCode::NotVerified)
-        } else if !op.is_read() && self.serving >= self.hub.rules.max_in_flight {
+        } else if !op.is_read() && self.serving >= rules.max_in_flight {
             (&stats.refused_in_flight, RefusalCode::Busy)
         } else {
-            return None;
+            let entered = self.hub.limiter.try_enter(now, &self.share(), bytes as u32);
+            return entered.map_err(|exhausted| {
+                stats.count_quota_rejected(exhausted.kind);
+                let retry_after_ms = exhausted.retry_after.as_millis().max(1) as u32;
+                Refusal {
+                    code: RefusalCode::Busy,
+                    retry_after_ms,
+                }
+            });
         };
         count.up();
-        Some(Refusal {
+        Err(Refusal {
             code,
             retry_after_ms: 0,
         })
+    }
+
+    /// Whose share of the limits this is. Until it has proven its id a peer counts by its address: it cannot use up what
+    /// belongs to another.
+    fn share(&self) -> Id {
+        if self.peer.proven {
+            return self.peer.contact.id;
+        }
+        let mut share = [0; 32];
+        match self.peer.contact.addr.ip() {
+            IpAddr::V4(ip) => share[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => share[..16].copy_from_slice(&ip.octets()),
+        }
+        Id(share)
     }
 
     pub(super) fn respond(&mut self, corr_id: u64, op: Op, response: &Response) {

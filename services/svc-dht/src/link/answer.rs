@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     contact::Contact,
+    limiter::Entered,
     link::{
         error::RpcError,
         line::{Line, Mail},
@@ -50,12 +51,14 @@ pub struct ReplyHandle {
     deadline: Instant,
 }
 
-enum To {
+pub(crate) enum To {
     /// A peer, by its connection.
     Line {
         line: Arc<Line>,
         corr_id: u64,
         op: Op,
+        /// Its place in the limits, given back with the answer.
+        _entered: Entered,
     },
     /// A caller on this node.
     Caller(oneshot::Sender<Response>),
@@ -69,8 +72,8 @@ impl ReplyHandle {
         (ReplyHandle { to, deadline }, answer)
     }
 
-    pub(crate) fn over(line: Arc<Line>, corr_id: u64, op: Op, deadline: Instant) -> ReplyHandle {
-        let to = Some(To::Line { line, corr_id, op });
+    pub(crate) fn new(to: To, deadline: Instant) -> ReplyHandle {
+        let to = Some(to);
         ReplyHandle { to, deadline }
     }
 
@@ -93,7 +96,9 @@ impl ReplyHandle {
     fn answer(&mut self, response: Response) {
         // Who asked may be gone: then nobody needs the answer.
         match self.to.take() {
-            Some(To::Line { line, corr_id, op }) => {
+            Some(To::Line {
+                line, corr_id, op, ..
+            }) => {
                 let _ = line.send(Mail::Reply {
                     corr_id,
                     op,

@@ -27,7 +27,12 @@ use super::{
     stats::LinkStats,
 };
 use crate::{
-    connection::Connection, contact::Contact, id::Id, identity::Identity,
+    breaker::{Ask, Breakers},
+    connection::Connection,
+    contact::Contact,
+    id::Id,
+    identity::Identity,
+    limiter::SharedLimiter,
     wire::handshake::HandshakeError,
 };
 
@@ -37,12 +42,21 @@ pub const POOL_LOCK: LockDecl = LockDecl {
     guards: "which connections there are, and to whom",
 };
 
+pub const BREAKERS_LOCK: LockDecl = LockDecl {
+    name: "breakers",
+    rank: 260,
+    guards: "which peers are in trouble",
+};
+
 pub(crate) struct Hub {
     pub env: Env,
     pub identity: Arc<Identity>,
     pub rules: LinkRules,
     pub stats: LinkStats,
     pub answer: Arc<dyn Answer>,
+    /// What peers may ask of us.
+    pub limiter: SharedLimiter,
+    breakers: RankedMutex<Breakers>,
     started: Instant,
     draining: AtomicBool,
     pool: RankedMutex<Pool>,
@@ -67,8 +81,11 @@ impl Hub {
         rules: LinkRules,
         answer: Arc<dyn Answer>,
     ) -> Hub {
+        let started = env.now();
         Hub {
-            started: env.now(),
+            started,
+            limiter: SharedLimiter::new(rules.limits, started),
+            breakers: RankedMutex::new(BREAKERS_LOCK, Breakers::new(rules.breaker)),
             env,
             identity,
             rules,
@@ -116,6 +133,38 @@ impl Hub {
                 self.start(connection);
                 Ok(over)
             }
+        }
+    }
+
+    /// Whether a peer may be asked; what comes of it is to be reported.
+    pub fn may_ask(&self, peer: &Id) -> Result<Ask, RpcError> {
+        let now = self.env.now();
+        let ask = self.breakers.lock().ask(peer, now);
+        if let Ask::Not { .. } = ask {
+            self.stats.breaker_refused.up();
+            return Err(RpcError::Busy);
+        }
+        Ok(ask)
+    }
+
+    /// None if nothing was learnt of the peer.
+    pub fn report(&self, peer: &Id, asked: Ask, answered: Option<bool>) {
+        let now = self.env.now();
+        let mut breakers = self.breakers.lock();
+        let opened = match answered {
+            Some(true) => {
+                breakers.handle_answer(peer);
+                false
+            }
+            Some(false) => breakers.handle_timeout(peer, now),
+            None => {
+                breakers.handle_cancelled(peer, asked);
+                false
+            }
+        };
+        drop(breakers);
+        if opened {
+            self.stats.breaker_opened.up();
         }
     }
 

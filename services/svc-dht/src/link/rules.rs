@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::identity::NetworkId;
+use crate::{breaker::BreakerRules, identity::NetworkId, limiter::Limits};
 
 #[derive(Clone, Debug)]
 pub struct LinkRules {
@@ -23,6 +23,9 @@ pub struct LinkRules {
     pub write: Duration,
     /// Without a request in either direction.
     pub idle: Duration,
+    /// What all peers together, and each of them, may ask of this node.
+    pub limits: Limits,
+    pub breaker: BreakerRules,
 }
 
 impl LinkRules {
@@ -39,6 +42,14 @@ impl LinkRules {
             read: Duration::from_secs(5),
             write: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            limits: Limits {
+                requests_per_s: 5_000,
+                bytes_per_s: 32 << 20,
+                in_flight: 512,
+                peer_share_percent: 25,
+                peers: 512,
+            },
+            breaker: BreakerRules::default(),
         }
     }
 }

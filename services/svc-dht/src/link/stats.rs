@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::link::error::TimedOut;
+use crate::{limiter::Kind, link::error::TimedOut};
 
 /// Of one node.
 #[derive(Debug, Default)]
@@ -33,12 +33,11 @@ pub struct LinkStats {
     pub refused_not_ready: Count,
     pub refused_not_verified: Count,
     pub refused_outbox: Count,
-    pub refused_requests: Count,
     pub refused_in_flight: Count,
-    pub refused_bytes: Count,
     pub breaker_opened: Count,
     pub breaker_refused: Count,
     timeouts: [Count; TimedOut::COUNT],
+    quota_rejected: [Count; Kind::ALL.len()],
     frames_rejected: [Count; FRAME_CODES.len()],
     handshakes_rejected: [Count; HANDSHAKE_CODES.len()],
 }
@@ -108,6 +107,15 @@ impl LinkStats {
 
     pub fn count_timeout(&self, what: TimedOut) {
         self.timeouts[what.index()].up();
+    }
+
+    /// Requests that the limiter refused.
+    pub fn quota_rejected(&self, kind: Kind) -> u64 {
+        self.quota_rejected[kind as usize].get()
+    }
+
+    pub fn count_quota_rejected(&self, kind: Kind) {
+        self.quota_rejected[kind as usize].up();
     }
 
     pub fn frames_rejected(&self, code: &str) -> u64 {

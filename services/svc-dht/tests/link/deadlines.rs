@@ -289,3 +289,24 @@ fn the_limits_are_those_of_the_rules() {
         a.finish().await;
     });
 }
+
+#[test]
+fn the_deadlines_of_many_requests_share_few_timers() {
+    in_world(|world| async move {
+        let (a, b) = (
+            Node::start(&world.env(), 1).await,
+            Node::start(&world.env(), 2).await,
+        );
+        assert_eq!(a.ping(2).await, Ok(Response::Pong));
+        let before = world.timers();
+        for _ in 0..1000 {
+            assert_eq!(a.ping(2).await, Ok(Response::Pong));
+            world.pass(10).await;
+        }
+        // In ten seconds, one each second for the requests, and now and then one for idleness.
+        let set = world.timers() - before;
+        assert!(set < 30, "{set}");
+        a.finish().await;
+        b.finish().await;
+    });
+}

@@ -11,6 +11,7 @@ mod ending;
 mod frames;
 mod handshakes;
 mod heap;
+mod limits;
 mod node;
 mod pool;
 mod tcp;

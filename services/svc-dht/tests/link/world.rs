@@ -52,6 +52,7 @@ struct Inner {
     shut_down: AtomicU64,
     torn: AtomicU64,
     cpu_jobs: AtomicU64,
+    timers: AtomicU64,
 }
 
 /// Runs `body` to its end in a world of its own.
@@ -93,6 +94,10 @@ impl World {
         self.0.silent.lock().unwrap().insert(addr);
     }
 
+    pub fn unsilence(&self, addr: SocketAddr) {
+        self.0.silent.lock().unwrap().remove(&addr);
+    }
+
     /// How often somebody connected there, or tried.
     pub fn dials(&self, addr: SocketAddr) -> u64 {
         self.0
@@ -117,6 +122,11 @@ impl World {
     /// Jobs that the CPU pool was given.
     pub fn cpu_jobs(&self) -> u64 {
         self.0.cpu_jobs.load(Ordering::Relaxed)
+    }
+
+    /// Timers that nodes have set.
+    pub fn timers(&self) -> u64 {
+        self.0.timers.load(Ordering::Relaxed)
     }
 
     /// The other end of a stream that a node accepts: nothing is noted of it.
@@ -211,6 +221,7 @@ impl Clock for World {
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        self.0.timers.fetch_add(1, Ordering::Relaxed);
         Box::pin(tokio::time::sleep_until(at.into()))
     }
 }
