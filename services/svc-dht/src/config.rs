@@ -68,7 +68,7 @@ ron_core::settings! {
         /// Consecutive timeouts that open a peer's circuit breaker; 0 for no breaker.
         breaker_after: u32 = 5 => 0..=1_000, restart;
         /// How long it stays open.
-        breaker_open_ms: u64 = 10_000 => 1..=3_600_000, restart;
+        breaker_open_ms: u64 = 5_000 => 1..=3_600_000, restart;
         /// Requests let through when it is half open.
         breaker_probes: u32 = 1 => 1..=3, restart;
     }
@@ -78,11 +78,11 @@ ron_core::settings! {
     /// What other nodes may ask of this one.
     pub struct LimitConfig {
         /// Requests answered in a second; more are refused as busy. 0 for no limit.
-        rps: u32 = 2_000 => 0..=10_000_000, restart;
-        /// Records under verification at once.
-        inflight: usize = 512 => 1..=65_536, restart;
+        rps: u32 = 5_000 => 0..=10_000_000, restart;
+        /// Requests in flight at once.
+        inflight: u32 = 512 => 1..=65_536, restart;
         /// Bytes received in a second. 0 for no limit.
-        bytes_per_s: u64 = 16_777_216 => 0..=1_073_741_824, restart;
+        bytes_per_s: u32 = 33_554_432 => 0..=1_073_741_824, restart;
         /// The share of these that one peer may take.
         peer_share_percent: u32 = 25 => 1..=100, restart;
     }
@@ -263,6 +263,11 @@ impl Config {
         if self.bootstrap.seeds.iter().any(|s| split_seed(s).is_none()) {
             say("bootstrap.seeds", "each is written host:port");
         }
+        let (bytes, frame) = (self.limits.bytes_per_s, self.link.max_frame_bytes);
+        if bytes != 0 && bytes < frame {
+            let reason = "may not be below link.max_frame_bytes: such a frame could never pass";
+            say("limits.bytes_per_s", reason);
+        }
         if self.api.enabled && self.api.bind == self.bind && self.bind.port() != 0 {
             say("api.bind", "is where other nodes are listened to");
         }
@@ -343,7 +348,7 @@ mod tests {
             ("link.write_timeout_ms", "5000", "70"),
             ("link.idle_timeout_ms", "60000", "70"),
             ("limits.inflight", "512", "7"),
-            ("limits.rps", "2000", "7"),
+            ("limits.rps", "5000", "7"),
             ("drain_deadline_ms", "5000", "70"),
             ("route_send_ms", "100", "7"),
             ("lookup.alpha", "3", "4"),

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
+    limiter::Kind,
     link::{
         error::TimedOut,
         stats::{FRAME_CODES, HANDSHAKE_CODES},
@@ -32,14 +33,16 @@ pub fn counts(peers: &Peers, metrics: &Metrics) -> Vec<(Family, &'static str, u6
         .collect();
     counts.extend([
         (Family::NotReady, "draining", stats.refused_not_ready.get()),
-        (Family::QuotaReject, "rps", stats.refused_requests.get()),
         (
             Family::QuotaReject,
-            "inflight",
+            "connection_in_flight",
             stats.refused_in_flight.get(),
         ),
-        (Family::QuotaReject, "bytes", stats.refused_bytes.get()),
+        (Family::BusyEndpoint, "breaker", stats.breaker_refused.get()),
     ]);
+    let quotas =
+        Kind::ALL.map(|kind| (Family::QuotaReject, kind.name(), stats.quota_rejected(kind)));
+    counts.extend(quotas);
     let frames = FRAME_CODES.iter().map(|code| {
         let count = stats.frames_rejected(code);
         (Family::FramesRejected, *code, count)

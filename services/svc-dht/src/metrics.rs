@@ -59,7 +59,7 @@ const FAMILIES: [FamilyDecl; 14] = [
         &["find_node", "find_value", "bootstrap"]),
     family(Family::BusyEndpoint, "busy_rejections_total", "endpoint", "", &["store", "provide"]),
     family(Family::NotReady, "not_ready_total", "phase", "", &["bootstrap", "draining"]),
-    family(Family::QuotaReject, "quota_reject_total", "kind", "", &["rps", "inflight", "bytes"]),
+    family(Family::QuotaReject, "quota_reject_total", "kind", "", &["requests", "bytes", "in_flight"]),
     family(Family::FramesRejected, "frames_rejected_total", "code",
         "Frames that could not be read; each closed its stream.", &[]),
     family(Family::HandshakesRejected, "handshakes_rejected_total", "code",

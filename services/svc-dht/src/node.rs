@@ -95,11 +95,13 @@ impl Node {
         if self.table.get(&id).is_some() {
             if self.table.is_news(&id, self.seconds()) {
                 let rtt_ms = rtt.map(millis);
-                self.routes.tell(&id, Route::Tell(Update::Seen { id, rtt_ms }));
+                self.routes
+                    .tell(&id, Route::Tell(Update::Seen { id, rtt_ms }));
             }
         } else if self.table.view(index).len() < self.table.rules().k {
             // There is a place for it; that it is where it says is yet to be proven.
-            self.routes.tell(&id, Route::Tell(Update::Heard { contact: *peer }));
+            self.routes
+                .tell(&id, Route::Tell(Update::Heard { contact: *peer }));
         }
     }
 

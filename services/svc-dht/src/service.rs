@@ -32,6 +32,7 @@ use crate::{
     answerer::Answerer,
     api,
     bootstrapper::{self, Gates},
+    breaker::BreakerRules,
     config::Config,
     contact::Contact,
     dht::Dht,
@@ -41,6 +42,7 @@ use crate::{
     hedge::HedgeBudget,
     id::Id,
     identity::{Identity, NetworkId},
+    limiter::Limits,
     link::rules::LinkRules,
     link_counts, listener,
     lookup::LookupRules,
@@ -60,6 +62,9 @@ use crate::{
 
 /// Hedges before the first request.
 const HEDGE_BURST: u32 = 4;
+
+/// Peers whose share of the limits is told apart.
+const LIMITED_PEERS: usize = 512;
 
 /// News of the kernel that a task may fall behind; small, since a node is.
 const KERNEL_BUS: usize = 16;
@@ -437,7 +442,27 @@ fn link_rules(node: &Node) -> LinkRules {
         read: ms(link.read_timeout_ms),
         write: ms(link.write_timeout_ms),
         idle: ms(link.idle_timeout_ms),
+        limits: limits(&node.config),
+        breaker: BreakerRules {
+            failures: link.breaker_after,
+            open: ms(link.breaker_open_ms),
+            probes: u8::try_from(link.breaker_probes).unwrap_or(1),
+            ..BreakerRules::default()
+        },
         ..LinkRules::new(node.network, node.contact.addr.port())
+    }
+}
+
+/// 0 is no limit.
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    let or_none = |n: u32| if n == 0 { u32::MAX } else { n };
+    Limits {
+        requests_per_s: or_none(limits.rps),
+        bytes_per_s: or_none(limits.bytes_per_s),
+        in_flight: limits.inflight,
+        peer_share_percent: limits.peer_share_percent,
+        peers: LIMITED_PEERS,
     }
 }
 

@@ -10,7 +10,14 @@ use ron_core::{
     topology::{QueueDecl, TaskDecl, TimeoutDecl, Topology},
 };
 
-use crate::{config::Config, explained, metrics, metrics::Metrics};
+use crate::{
+    config::Config,
+    explained,
+    identity::NetworkId,
+    link::{line::mail_decl, rules::LinkRules},
+    metrics,
+    metrics::Metrics,
+};
 
 pub const NAME: &str = "svc-dht";
 
@@ -114,6 +121,8 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
         crate::record_keeper::KEEPER_LOCK,
         crate::node::PEER_STATS_LOCK,
         explained::EXPLAINED_LOCK,
+        crate::link::hub::POOL_LOCK,
+        crate::link::hub::BREAKERS_LOCK,
         metrics::COUNTERS_LOCK,
     ] {
         topology.lock(lock);
@@ -183,6 +192,9 @@ fn declare_queues(topology: &mut Topology, config: &Config) -> Queues {
         consumers: "refresher",
         when_full: "never: each bucket is put in once",
     });
+    topology.queue(mail_decl(
+        LinkRules::new(NetworkId([0; 16]), 0).max_in_flight,
+    ));
     topology.queue(QueueDecl {
         name: "events",
         cap: config.bus_cap,

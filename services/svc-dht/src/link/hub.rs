@@ -38,13 +38,13 @@ use crate::{
 
 pub const POOL_LOCK: LockDecl = LockDecl {
     name: "connections",
-    rank: 250,
+    rank: 27,
     guards: "which connections there are, and to whom",
 };
 
 pub const BREAKERS_LOCK: LockDecl = LockDecl {
     name: "breakers",
-    rank: 260,
+    rank: 28,
     guards: "which peers are in trouble",
 };
 
