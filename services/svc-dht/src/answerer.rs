@@ -16,6 +16,7 @@ use crate::{
     node::{Node, millis},
     routes::Route,
     routing::{Liveness, Update},
+    wire::handshake::{HandshakeError, RejectCode},
     wire::message::{Op, Refusal, RefusalCode, Request, Response},
     worker::{Job, Reply},
 };
@@ -125,6 +126,10 @@ impl Answer for Answerer {
 
     fn failed(&self, peer: Contact, error: &RpcError) {
         let update = match error {
+            // It has no room, or is about to stop: it may be there again later.
+            RpcError::Handshake(HandshakeError::Rejected(
+                RejectCode::Busy | RejectCode::NotReady,
+            )) => Update::Failed { id: peer.id },
             // Somebody else is there, or nobody who keeps to the protocol.
             RpcError::Handshake(_) | RpcError::Wire(_) => Update::Evict { id: peer.id },
             _ => Update::Failed { id: peer.id },
