@@ -6,6 +6,8 @@ pub mod contact;
 pub mod hedge;
 pub mod id;
 pub mod lookup;
+#[cfg(feature = "models")]
+pub mod models;
 pub mod peer_stats;
 pub mod record;
 pub mod wire;
