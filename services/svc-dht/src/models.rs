@@ -2,8 +2,5 @@
 //!
 //! Each has known-bad variants that the checker must refute, so a property cannot hold by being empty.
 
-<<<<<<< HEAD
 pub mod bucket;
-=======
 pub mod lookup;
->>>>>>> dhtlook
