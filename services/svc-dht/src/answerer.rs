@@ -12,6 +12,7 @@ use crate::{
         answer::{Answer, PeerInfo, ReplyHandle},
         error::RpcError,
     },
+    lookup::NAMED,
     metrics::Family,
     node::{Node, millis},
     routes::Route,
@@ -30,9 +31,9 @@ pub struct Answerer(pub Arc<Node>);
 impl Answerer {
     fn closer(&self, target: &Id, asker: &Id) -> Vec<Contact> {
         let node = &self.0;
-        let k = node.config.lookup.k;
+        let n = node.config.lookup.k.max(NAMED);
         node.table
-            .closest(target, k, Liveness::SkipDead, Some(asker))
+            .closest(target, n, Liveness::SkipDead, Some(asker))
     }
 
     fn not_ready(&self) -> Option<Refusal> {
