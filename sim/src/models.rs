@@ -16,7 +16,13 @@ use ron_core::{
         queue::{Id, WorkQueue},
     },
 };
-use ron_kms::{audit::log::Policy, models::audit::AuditWorld};
+use ron_kms::{
+    audit::log::Policy,
+    models::{
+        audit::{AuditWorld, TIGHT},
+        keys::KeyWorld,
+    },
+};
 use stateright::{Checker, Expectation, Model};
 
 pub struct ModelKind {
@@ -69,6 +75,12 @@ pub const MODELS: &[ModelKind] = &[
         about: "the audit log that answers nothing it has not recorded",
         check: || check(audit(Policy::Strict)),
         explore: |addr| explore(audit(Policy::Strict), addr),
+    },
+    ModelKind {
+        name: "kms.keys",
+        about: "one key rotated, disabled and used; crashes, failing stores and restored backups at any point",
+        check: || check(KEYS),
+        explore: |addr| explore(KEYS, addr),
     },
 ];
 
@@ -210,14 +222,27 @@ fn wait_then_drop() -> WaitThenDropOldest<Id> {
     }
 }
 
+const KEYS: KeyWorld = KeyWorld {
+    rotations: 3,
+    switches: 2,
+    crashes: 1,
+    restores: 1,
+    failures: 3,
+    flaw: None,
+};
+
 fn audit(policy: Policy) -> AuditWorld {
     AuditWorld {
         policy,
+        limits: TIGHT,
         operations: 2,
+        kept: 1,
         crashes: 1,
         failures: 1,
         drops: 1,
+        abandons: u8::from(policy == Policy::Strict),
         checkpoints: 1,
+        follows: false,
         flaw: None,
     }
 }
