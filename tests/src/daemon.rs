@@ -30,6 +30,12 @@ pub fn ron_kms() -> &'static Path {
     BUILT.get_or_init(|| build("ron-kms").unwrap_or_else(|error| panic!("ron-kms: {error}")))
 }
 
+/// The binary `svc-dht`, as the sources are now.
+pub fn svc_dht() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("svc-dht").unwrap_or_else(|error| panic!("svc-dht: {error}")))
+}
+
 fn build(name: &str) -> io::Result<PathBuf> {
     // Tests lie in TARGET/PROFILE/deps, binaries beside that directory.
     let test = std::env::current_exe()?;

@@ -7,4 +7,8 @@ pub mod third_party;
 use xtask::docs::Generator;
 
 /// Every page of `docs/_generated`, from the crate it tells about.
-pub const GENERATORS: &[Generator] = &[sim::pool::topology::page, ron_kms::topology::page];
+pub const GENERATORS: &[Generator] = &[
+    sim::pool::topology::page,
+    ron_kms::topology::page,
+    svc_dht::topology::page,
+];

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     audit::log::{Act, Mismatch, Trouble},
-    auditor::{Auditor, Item, Recorded, spec::Items},
+    auditor::{Auditor, Recorded, Sent, spec::Items},
     journal::{self, JournalError},
 };
 
@@ -69,7 +69,7 @@ const BACKOFF: Backoff = Backoff::band(
 );
 
 /// How long events that nobody waits for may wait for company: a batch costs a sync, however small.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(20);
 
 impl Appender {
     /// An earlier incarnation may have died with a batch in its hands.
@@ -79,22 +79,22 @@ impl Appender {
         self.perform(acts, Vec::new()).await;
     }
 
-    fn take_ready(&self) -> Vec<Item> {
+    fn take_ready(&self) -> Vec<Sent> {
         let next = || self.auditor.queue.try_pop();
         std::iter::from_fn(next)
             .take(self.auditor.batch_max)
             .collect()
     }
 
-    async fn append(&mut self, items: Vec<Item>) {
+    async fn append(&mut self, items: Vec<Sent>) {
         let wall_ms = self.auditor.env.wall_ms();
-        let mut waiters = Waiters::new();
-        let mut submissions = Vec::with_capacity(items.len());
-        for (item, ticket) in items.into_iter().zip(0..) {
+        let mut waiters = Waiters::with_capacity(items.len());
+        let submissions = items.into_iter().zip(0..).map(|(item, ticket)| {
             let (submission, waiter) = item.into_submission(ticket);
-            submissions.push(submission);
             waiters.push(waiter);
-        }
+            submission
+        });
+        let submissions: Vec<_> = submissions.collect();
         let items = Items(&submissions);
         let count = submissions.len() as u64;
         let env = &self.auditor.env;
@@ -137,7 +137,7 @@ impl Appender {
         }
     }
 
-    async fn write(&mut self, at: u64, bytes: Vec<u8>) -> Vec<Act> {
+    async fn write(&mut self, at: u64, bytes: Arc<Vec<u8>>) -> Vec<Act> {
         let auditor = &self.auditor;
         let (journal, epoch) = (auditor.journal.clone(), auditor.journal.epoch());
         let length = bytes.len() as u64;
@@ -160,6 +160,7 @@ impl Appender {
                 self.failures = 0;
                 let acts = auditor.step(|log| log.handle_appended());
                 auditor.spec("spec.kms.audit.appended", auditor.size());
+                auditor.tell_reserved();
                 auditor
                     .env
                     .probe("kms.appended", auditor.size(), format_args!("{length}"));
@@ -248,7 +249,7 @@ impl Appender {
         let queue = &auditor.queue;
         let (enough, limit) = match waited {
             // A queue that such a wait could fill must be emptied at once.
-            0 if queue.cap() < 2 * auditor.batch_max => return,
+            0 if queue.cap() < 4 * auditor.batch_max => return,
             0 => (auditor.batch_max, GATHER),
             n => (n.min(auditor.batch_max), took / 3),
         };

@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -57,7 +57,10 @@ pub const NOTE_LOCK: LockDecl = LockDecl {
     guards: "the writer of the published checkpoint",
 };
 
-pub type AuditQueue = Queue<Item, WaitThenDropOldest<Item>>;
+pub type AuditQueue = Queue<Sent, WaitThenDropOldest<Sent>>;
+
+/// Boxed: an event is moved several times on its way, and most of the queue's places are empty.
+pub type Sent = Box<Item>;
 
 /// Shared by all who use keys, and by the two tasks that write.
 pub struct Auditor {
@@ -69,6 +72,8 @@ pub struct Auditor {
     pub append_deadline: Duration,
     pub checkpoint_deadline: Duration,
     pub batch_max: usize,
+    /// With so many events the queue is not near its cap.
+    roomy: usize,
     /// As the machine has it; never changes.
     policy: Policy,
     log: RankedMutex<AuditLog>,
@@ -77,6 +82,9 @@ pub struct Auditor {
     note: SnapshotReader<Note>,
     note_writer: RankedMutex<SnapshotWriter<Note>>,
     attempts: AtomicU64,
+    /// Numbers were reserved since the start.
+    reserved: AtomicBool,
+    first_reserved: Notify,
     pub append_wanted: Notify,
     /// The appender gathers no longer: somebody waits for what was queued.
     pub hurry: Notify,
@@ -210,7 +218,7 @@ impl Auditor {
         });
         let (note_writer, note) = snapshot(note);
         spec::recovered(env, policy, &limits, &recovered.log);
-        let keep = |item: &Item| !item.event.may_be_shed();
+        let keep = |item: &Sent| !item.event.may_be_shed();
         let wait = Duration::from_millis(config.audit.queue_wait_ms);
         let auditor = Auditor {
             env: env.clone(),
@@ -225,6 +233,7 @@ impl Auditor {
             append_deadline: Duration::from_millis(config.audit.append_deadline_ms),
             checkpoint_deadline: Duration::from_millis(config.audit.checkpoint_deadline_ms),
             batch_max: config.audit.batch_max,
+            roomy: config.audit.queue_cap / 2,
             policy,
             log: RankedMutex::new(AUDIT_LOCK, recovered.log),
             started: env.now(),
@@ -232,6 +241,8 @@ impl Auditor {
             note,
             note_writer: RankedMutex::new(NOTE_LOCK, note_writer),
             attempts: AtomicU64::new(0),
+            reserved: AtomicBool::new(false),
+            first_reserved: Notify::new(),
             append_wanted: Notify::new(),
             hurry: Notify::new(),
             checkpoint_wanted: Notify::new(),
@@ -273,6 +284,39 @@ impl Auditor {
         }
     }
 
+    /// The same; one who comes before the first numbers of this life are reserved waits for that.
+    pub async fn admit_by(
+        self: &Arc<Self>,
+        action: Action,
+        deadline: Instant,
+    ) -> Result<Option<Number>, Refusal> {
+        match self.admit(action) {
+            Err(Refusal::NotReserved) if !self.has_reserved() => {}
+            decided => return decided,
+        }
+        let reserved = async {
+            loop {
+                let told = self.first_reserved.notified();
+                if self.has_reserved() {
+                    return;
+                }
+                told.await;
+            }
+        };
+        // Should it not come in time, the log says what it says.
+        let _ = self.env.timeout_at(deadline, reserved).await;
+        self.admit(action)
+    }
+
+    /// Whether an event that nobody waits for would get into the queue at once, by all that can be known.
+    pub fn takes_at_once(&self) -> bool {
+        self.policy == Policy::Shed && self.has_reserved() && self.queue.len() <= self.roomy
+    }
+
+    fn has_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Acquire)
+    }
+
     /// Puts an event on its way, and waits until it is durable if its answer must.
     pub async fn record(
         &self,
@@ -293,12 +337,12 @@ impl Auditor {
             let told = format_args!("{}", event.may_be_shed());
             self.env.probe("spec.kms.audit.submit", seq, told);
         }
-        let item = Item {
+        let item = Box::new(Item {
             number,
             event,
             attachment,
             waiter,
-        };
+        });
         match self.queue.push(&self.env, item).await {
             Ok(None) if durable.is_some() => self.hurry.notify_one(),
             Ok(None) => {}
@@ -324,7 +368,7 @@ impl Auditor {
     }
 
     /// The queue had no room for it.
-    fn drop_item(&self, mut item: Item) {
+    fn drop_item(&self, mut item: Sent) {
         self.metrics.audit_dropped.inc();
         if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
             && !ron_core::mutant!("kms.drop_not_told")
@@ -432,6 +476,14 @@ impl Auditor {
     /// The machine; held for one step, never across an await.
     pub fn step<T>(&self, step: impl FnOnce(&mut AuditLog) -> T) -> T {
         step(&mut self.log.lock())
+    }
+
+    /// A batch is durable, perhaps the one with the first numbers.
+    pub fn tell_reserved(&self) {
+        if !self.has_reserved() && self.step(|log| log.numbers_left() > 0) {
+            self.reserved.store(true, Ordering::Release);
+            self.first_reserved.notify_waiters();
+        }
     }
 
     /// A specification event; what it tells of was done just now.

@@ -34,9 +34,9 @@ ron_core::settings! {
         /// A batch that takes longer counts as a timeout.
         append_deadline_ms: u64 = 200 => 1..=60_000, restart;
         /// Most events in one batch.
-        batch_max: usize = 256 => 1..=65_536, restart;
+        batch_max: usize = 512 => 1..=65_536, restart;
         /// A checkpoint is due after so many records.
-        checkpoint_every_ops: u64 = 8_192 => 1..=1_000_000, restart;
+        checkpoint_every_ops: u64 = 32_768 => 1..=1_000_000, restart;
         /// A checkpoint is due after so long, if there are new records.
         checkpoint_interval_ms: u64 = 1_000 => 10..=3_600_000, restart;
         /// A checkpoint that takes longer turns readiness off.

@@ -41,6 +41,7 @@ pub mod config_watch;
 pub mod engine;
 pub mod error;
 pub mod history;
+mod in_place;
 pub mod index;
 pub mod journal;
 pub mod keeper;

@@ -280,10 +280,7 @@ impl KeyRing {
                 versions.extend(bare.map(|bare| (*number, Arc::new(bare))));
             }
         }
-        Ok(Entry {
-            key: planned.key.clone(),
-            versions,
-        })
+        Ok(Entry::new(planned.key.clone(), versions))
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{
     config_watch::{CONFIG_LOCK, ConfigWatch, Source},
     engine::{Engine, Kms, OP_IDS_LOCK, VERIFY_LOCK},
     error::KmsError,
+    in_place::InPlace,
     keeper,
     keystore::KeyStore,
     metrics::Metrics,
@@ -175,6 +176,7 @@ impl Service {
             attester: Attester::new(store.identity(), readiness.gate("attestation"))?,
             metrics,
             draining: AtomicBool::new(false),
+            in_place: InPlace::default(),
             finished: AtomicU64::new(0),
         };
         let mode = config.auth.to_mode();

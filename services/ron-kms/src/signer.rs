@@ -39,7 +39,7 @@ const IN_HAND: usize = 64;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs until the queue is closed and drained.
+/// Runs until the queue is closed and drained, and nobody is left who serves himself.
 pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut open = true;
@@ -58,6 +58,7 @@ pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
             },
         }
     }
+    engine.in_place.all_left().await;
 }
 
 /// Most operations need no wait: these never become part of the set.
@@ -103,7 +104,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
     engine.finished.fetch_add(1, Ordering::Relaxed);
 }
 
-async fn perform(
+pub(crate) async fn perform(
     engine: &Arc<Engine>,
     caller: &Caller,
     ask: Ask,
@@ -323,7 +324,7 @@ async fn use_key<E: IntoKms>(
 ) -> Result<(Reply, Receipt), KmsError> {
     let auditor = &engine.auditor;
     let action = operation.action;
-    let admitted = auditor.admit(action)?;
+    let admitted = auditor.admit_by(action, deadline).await?;
     // Strict: the intent is durable before the key is used.
     let (number, operation, intent) = match admitted {
         Some(number) => (number, Some(operation), None),

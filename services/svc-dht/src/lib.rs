@@ -1,8 +1,60 @@
 //! svc-dht: a Kademlia that finds things with a third of its nodes dead.
 //!
-//! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other.
+//! Start with [`id`] and [`contact`], then [`wire`] for what nodes say to each other and [`record`] for what they keep.
+//! [`topology`] declares every part of a node, [`service`] wires them, [`dht`] is the handle of a running one.
+//!
+//! What is decided is decided by machines that read no clock, no file and no socket: [`lookup`], [`routing`],
+//! [`record_store`], [`record_journal`], [`wire`]. The tasks around them wait and obey:
+//!
+//! | task | does |
+//! | --- | --- |
+//! | listener ([`listener`], [`connection`]) | accepts other nodes; each connection answers reads by the [`answerer`] |
+//! | worker ([`worker`], [`lookup_runner`]) | runs lookups, verifies records |
+//! | bucket writer ([`bucket_writer`]) | changes its bucket, reached by [`routes`] |
+//! | record keeper ([`record_keeper`]) | changes the record store and writes its journal |
+//! | republisher ([`republisher`]) | publishes again before the time is over |
+//! | bootstrapper ([`bootstrapper`]) | finds the network |
+//! | refresher ([`refresher`]) | starts bucket writers, refreshes buckets, saves the table |
+//! | http ([`api`]) | the local API and the operator's endpoints |
 
+pub mod answerer;
+pub mod api;
+pub mod app;
+pub mod bootstrapper;
+pub mod breaker;
+pub mod bucket_writer;
+pub mod config;
+pub mod connection;
 pub mod contact;
+pub mod dht;
+pub mod error;
+pub mod events;
+pub mod explained;
+pub mod hedge;
 pub mod id;
+pub mod identity;
+pub mod limiter;
+pub mod link;
+mod link_counts;
+pub mod listener;
+pub mod lookup;
+pub mod lookup_runner;
+pub mod metrics;
+#[cfg(feature = "models")]
+pub mod models;
+pub mod node;
+pub mod peer_stats;
+pub mod peers;
+pub mod publish;
 pub mod record;
+pub mod record_journal;
+pub mod record_keeper;
+pub mod record_store;
+pub mod refresher;
+pub mod republisher;
+pub mod routes;
+pub mod routing;
+pub mod service;
+pub mod topology;
 pub mod wire;
+pub mod worker;

@@ -21,7 +21,7 @@ const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
 }
 
 /// Determinism comes before all other tests: without it no seed means anything.
-pub const STEPS: [Step; 10] = [
+pub const STEPS: [Step; 11] = [
     step("fmt", &["fmt", "--all", "--check"]),
     step("clippy", &["clippy", "--workspace", "--all-targets"]),
     step(
@@ -48,6 +48,19 @@ pub const STEPS: [Step; 10] = [
             "test",
             "-p",
             "ron-kms",
+            "--features",
+            "loom",
+            "--release",
+            "--test",
+            "loom",
+        ],
+    ),
+    step(
+        "loom-dht",
+        &[
+            "test",
+            "-p",
+            "svc-dht",
             "--features",
             "loom",
             "--release",

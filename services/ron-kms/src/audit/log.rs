@@ -17,6 +17,7 @@ pub use self::terms::{
     Act, Admission, Answer, Head, Limits, Mismatch, Policy, Refusal, Submission, Ticket, Trouble,
 };
 use super::{
+    Spare,
     frames::Batch,
     merkle::Frontier,
     publish::Edge,
@@ -42,6 +43,8 @@ pub struct AuditLog {
     /// Intents whose outcome is still to come (strict).
     open_intents: BTreeSet<Seq>,
     append: Append,
+    /// The last batch's, for the next one.
+    spare: Spare<Vec<u8>>,
     /// To be told with the next batch.
     restart_gap: Option<Missing>,
     mark: Option<Head>,
@@ -123,6 +126,7 @@ impl AuditLog {
             ledger: Ledger::new(found.next),
             open_intents: BTreeSet::new(),
             append: Append::Idle,
+            spare: Spare::default(),
             restart_gap: found.missing,
             mark: None,
             checkpoints: Checkpoints {
@@ -191,6 +195,11 @@ impl AuditLog {
         self.policy.answer_rule(event)
     }
 
+    /// Operations that may still begin ahead of their records.
+    pub fn numbers_left(&self) -> u64 {
+        self.ledger.left()
+    }
+
     /// There is something to write even if no event comes.
     pub fn wants_append(&self) -> bool {
         let idle = self.append == Append::Idle && self.takes_records();
@@ -252,20 +261,22 @@ impl AuditLog {
     // --------------------------------------------------------------------------------- appending
 
     /// Makes one batch of what is due and of `events`. Nothing else may be begun until its end is reported.
-    pub fn begin_append(&mut self, wall_ms: u64, events: Vec<Submission>) -> Vec<Act> {
+    pub fn begin_append(
+        &mut self,
+        wall_ms: u64,
+        events: impl IntoIterator<Item = Submission>,
+    ) -> Vec<Act> {
+        let events = events.into_iter();
         if self.append != Append::Idle || !self.takes_records() {
             let trouble = match self.mismatch {
                 Some(_) => Trouble::Integrity,
                 None => Trouble::NotWritten,
             };
-            return events
-                .into_iter()
-                .map(|event| self.refuse(event, trouble))
-                .collect();
+            return events.map(|event| self.refuse(event, trouble)).collect();
         }
         let mut acts = Vec::new();
-        let mut flight = InFlight::new(self.size());
-        flight.batch.reserve(events.len());
+        let mut flight = InFlight::new(self.size(), std::mem::take(&mut self.spare.0));
+        flight.batch.reserve(events.size_hint().0);
         self.add_due(&mut flight, wall_ms);
         for event in events {
             if let Err(act) = self.add(&mut flight, event, wall_ms) {
@@ -282,7 +293,7 @@ impl AuditLog {
         }
         acts.push(Act::Write {
             at: self.len,
-            bytes: flight.batch.bytes().to_vec(),
+            bytes: flight.batch.shared(),
         });
         self.append = Append::Writing(Box::new(flight));
         acts
@@ -308,7 +319,9 @@ impl AuditLog {
             self.stage = Stage::Closed;
         }
         let proceed = |(ticket, seq, index)| Act::Proceed { ticket, seq, index };
-        flight.waiting.into_iter().map(proceed).collect()
+        let acts = flight.waiting.into_iter().map(proceed).collect();
+        self.spare.0 = flight.batch.into_spare().unwrap_or_default();
+        acts
     }
 
     /// The batch was not written, or may not have been: what it told is undone, what waited is refused.
@@ -603,9 +616,9 @@ fn is_submitted(event: &Event) -> bool {
 }
 
 impl InFlight {
-    fn new(first: u64) -> InFlight {
+    fn new(first: u64, spare: Vec<u8>) -> InFlight {
         InFlight {
-            batch: Batch::new(first),
+            batch: Batch::within(first, spare),
             waiting: Vec::new(),
             numbered: Vec::new(),
             settled: Vec::new(),

@@ -447,7 +447,7 @@ impl AuditWorld {
     }
 
     fn append(&self, world: &mut World, count: usize) {
-        let batch = world.queue.drain(..count).collect();
+        let batch: Vec<_> = world.queue.drain(..count).collect();
         let acts = world.log.begin_append(0, batch);
         self.obey(world, acts);
         if self.flaw == Some(Flaw::SkipsSync) {
@@ -464,7 +464,7 @@ impl AuditWorld {
     fn obey(&self, world: &mut World, acts: Vec<Act>) {
         for act in acts {
             match act {
-                Act::Write { bytes, .. } => world.writing = Some(bytes),
+                Act::Write { bytes, .. } => world.writing = Some(bytes.to_vec()),
                 Act::Proceed { ticket, seq, .. } => self.proceed(world, ticket, seq),
                 Act::Refuse { ticket, .. } => {
                     if let Some(Wait::Outcome(seq)) = world.waiting.remove(&ticket) {

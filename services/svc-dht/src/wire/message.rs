@@ -28,10 +28,18 @@ pub enum Request {
 pub enum Response {
     Pong,
     /// The closest that the answering node knows and does not think dead.
-    Nodes { closer: Vec<Contact> },
+    Nodes {
+        closer: Vec<Contact>,
+    },
     /// `value` is the newest that it holds.
-    Value { value: Option<Box<Record>>, closer: Vec<Contact> },
-    Providers { providers: Vec<Record>, closer: Vec<Contact> },
+    Value {
+        value: Option<Box<Record>>,
+        closer: Vec<Contact>,
+    },
+    Providers {
+        providers: Vec<Record>,
+        closer: Vec<Contact>,
+    },
     /// The record is stored, or was there.
     Stored,
     Refused(Refusal),
@@ -62,6 +70,20 @@ pub enum RefusalCode {
 }
 
 impl Op {
+    pub const ALL: [Op; 6] = [
+        Op::Ping,
+        Op::FindNode,
+        Op::FindValue,
+        Op::Provide,
+        Op::GetProviders,
+        Op::Store,
+    ];
+
+    /// The operation with this number.
+    pub fn of(number: u64) -> Option<Op> {
+        Op::ALL.into_iter().find(|op| *op as u64 == number)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Op::Ping => "ping",
@@ -93,6 +115,25 @@ impl Request {
 }
 
 impl RefusalCode {
+    pub const ALL: [RefusalCode; 9] = [
+        RefusalCode::Busy,
+        RefusalCode::NotReady,
+        RefusalCode::Quota,
+        RefusalCode::BadSignature,
+        RefusalCode::Expired,
+        RefusalCode::Stale,
+        RefusalCode::TooLarge,
+        RefusalCode::NotVerified,
+        RefusalCode::BadRequest,
+    ];
+
+    /// The code with this number.
+    pub fn of(number: u64) -> Option<RefusalCode> {
+        RefusalCode::ALL
+            .into_iter()
+            .find(|code| *code as u64 == number)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             RefusalCode::Busy => "busy",

@@ -1,0 +1,424 @@
+//! The one who changes the record store: applies verified records, drops what is out of its time, and writes
+//! the journal.
+//!
+//! Many writes share one sync. Always: an acknowledgement leaves after the record is durable; what could not
+//! be written is answered so, and the next write begins where the last good one ended.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use ron_core::{
+    Env,
+    lock::{LockDecl, RankedMutex},
+    seam::{Disk, DiskFile, Open},
+    supervisor::TaskContext,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    error::DhtError,
+    events::Event,
+    id::Id,
+    metrics::Family,
+    node::Node,
+    record::Record,
+    record_journal::{self as journal, Entry, JournalError},
+    record_store::{Put, RecordName, RecordReader, RecordStore, StoreQuotas},
+    wire::message::RefusalCode,
+    worker::Reply,
+};
+
+/// What the keeper is asked.
+pub enum Write {
+    /// A verified record of somebody.
+    Put { record: Record, reply: Reply },
+    /// A record that this node publishes.
+    Publish { record: Record, reply: Reply },
+    /// Which records this node publishes, in or out of their time.
+    Mine(oneshot::Sender<Vec<Arc<Record>>>),
+}
+
+const FILE: &str = "records.journal";
+const NEW_FILE: &str = "records.journal.new";
+
+/// Writes that share one sync.
+const BATCH: usize = 128;
+
+/// Time between two looks for what is out of its time; only while something is held.
+const EXPIRE_EVERY: Duration = Duration::from_secs(30);
+
+pub const KEEPER_LOCK: LockDecl = LockDecl {
+    name: "record_keeper",
+    rank: 22,
+    guards: "the record store and its file, between two lives of the keeper",
+};
+
+/// The store and its file; whoever runs the keeper takes it out and puts it back.
+pub struct KeeperSlot(RankedMutex<Option<Keeper>>);
+
+pub struct Keeper {
+    store: RecordStore,
+    file: Arc<dyn DiskFile>,
+    /// Where the next entry goes.
+    len: u64,
+    /// A write failed: what lies behind `len` is to be cut off first.
+    dirty: bool,
+}
+
+/// What the start found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub records: usize,
+    pub damaged: u64,
+    /// Bytes that a crash had torn off.
+    pub torn: u64,
+}
+
+impl Keeper {
+    /// Reads the journal, or begins one.
+    pub async fn open(
+        env: &Env,
+        me: Id,
+        quotas: StoreQuotas,
+    ) -> Result<(Keeper, Recovered), DhtError> {
+        let now = env.wall_ms();
+        let opened = env.disk(move |disk| open(disk, me, quotas, now)).await;
+        opened.map_err(|_| DhtError::Canceled)?
+    }
+
+    pub fn reader(&self) -> RecordReader {
+        self.store.reader()
+    }
+
+    pub fn into_slot(self) -> Arc<KeeperSlot> {
+        Arc::new(KeeperSlot(RankedMutex::new(KEEPER_LOCK, Some(self))))
+    }
+}
+
+fn open(
+    disk: &Arc<dyn Disk>,
+    me: Id,
+    quotas: StoreQuotas,
+    now: u64,
+) -> Result<(Keeper, Recovered), DhtError> {
+    let failed = |error: io::Error| DhtError::Storage(format!("{FILE}: {error}"));
+    let file = disk.open(FILE, Open::Create).map_err(failed)?;
+    let bytes = read_all(&*file).map_err(failed)?;
+    let mut store = RecordStore::new(me, quotas);
+    let replayed = journal::scan(&bytes, |entry| {
+        // What its quotas or its time refuse now was acknowledged under others: it is let go.
+        let _ = match entry {
+            Entry::Held(record) => store.put(record, now).map(drop),
+            Entry::Published(record) => store.publish(record, now).map(drop),
+            Entry::Withdrawn(name) => {
+                store.withdraw(&name);
+                Ok(())
+            }
+        };
+    });
+    let scan =
+        replayed.map_err(|error: JournalError| DhtError::Storage(format!("{FILE}: {error}")))?;
+    let torn = bytes.len() as u64 - scan.valid_len;
+    let mut len = scan.valid_len;
+    if torn > 0 {
+        file.set_len(len).map_err(failed)?;
+    }
+    if len == 0 {
+        let header = journal::encode_header();
+        file.write_at(0, &header).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        disk.sync_dir("").map_err(failed)?;
+        len = header.len() as u64;
+    }
+    let recovered = Recovered {
+        records: store.records(),
+        damaged: scan.damaged,
+        torn,
+    };
+    let keeper = Keeper {
+        store,
+        file,
+        len,
+        dirty: false,
+    };
+    Ok((keeper, recovered))
+}
+
+fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read_at(at as u64, &mut bytes[at..])? {
+            0 => break,
+            n => at += n,
+        }
+    }
+    bytes.truncate(at);
+    Ok(bytes)
+}
+
+/// Puts the keeper back, however its task ends.
+struct Held<'a> {
+    slot: &'a KeeperSlot,
+    keeper: Option<Keeper>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *self.slot.0.lock() = self.keeper.take();
+    }
+}
+
+/// Runs until the queue is closed and drained.
+pub async fn run(node: Arc<Node>, slot: Arc<KeeperSlot>, context: TaskContext) {
+    let taken = slot.0.lock().take();
+    let mut held = Held {
+        slot: &slot,
+        keeper: taken,
+    };
+    let Some(keeper) = &mut held.keeper else {
+        tracing::error!("the record store has a keeper already");
+        return;
+    };
+    keeper.tell_size(&node);
+    loop {
+        let quiet = async {
+            match keeper.store.records() {
+                0 => std::future::pending().await,
+                _ => context.env.sleep(EXPIRE_EVERY).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            batch = node.records.pop_batch(BATCH) => {
+                if batch.is_empty() {
+                    break;
+                }
+                keeper.apply(&node, batch).await;
+            }
+            () = quiet => keeper.expire(&node),
+        }
+        keeper.tell_size(&node);
+        keeper.compact_if_due(&node).await;
+    }
+}
+
+/// Who waits, what came of it in memory, and what to tell of it.
+struct Pending {
+    reply: Reply,
+    result: Result<Put, DhtError>,
+    record: Option<Box<Told>>,
+}
+
+struct Told {
+    key: Id,
+    kind: &'static str,
+    seq: u64,
+    ends_ms: u64,
+    published: bool,
+}
+
+impl Keeper {
+    async fn apply(&mut self, node: &Node, batch: Vec<Write>) {
+        let now = node.env.wall_ms();
+        let mut bytes = Vec::new();
+        let mut waiting = Vec::with_capacity(batch.len());
+        for write in batch {
+            match write {
+                Write::Mine(reply) => {
+                    let _ = reply.send(self.store.published().collect());
+                }
+                Write::Put { record, reply } => {
+                    waiting.push(self.take(node, record, reply, false, now, &mut bytes));
+                }
+                Write::Publish { record, reply } => {
+                    waiting.push(self.take(node, record, reply, true, now, &mut bytes));
+                }
+            }
+        }
+        let written = match bytes.is_empty() {
+            true => Ok(()),
+            false => self.append(&node.env, bytes).await,
+        };
+        if let Err(error) = &written {
+            node.metrics.inc(|hot| &hot.journal_errors);
+            tracing::error!(%error, "records could not be written");
+        }
+        for pending in waiting {
+            settle(node, pending, &written);
+        }
+    }
+
+    fn take(
+        &mut self,
+        node: &Node,
+        record: Record,
+        reply: Reply,
+        published: bool,
+        now: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Pending {
+        let told = Box::new(Told {
+            key: record.key,
+            kind: record.kind.name(),
+            seq: record.seq,
+            ends_ms: record.ends_ms(),
+            published,
+        });
+        let before = bytes.len();
+        journal::put_record(bytes, published, &record);
+        let put = match published {
+            true => self.store.publish(record, now),
+            false => self.store.put(record, now),
+        };
+        if !matches!(put, Ok(Put::New { .. } | Put::Newer { .. })) {
+            bytes.truncate(before);
+        }
+        if let Err(code) = put {
+            node.metrics.count(Family::RecordsRejected, code.name());
+        }
+        Pending {
+            reply,
+            record: put.is_ok().then_some(told),
+            result: put.map_err(refused),
+        }
+    }
+
+    async fn append(&mut self, env: &Env, bytes: Vec<u8>) -> io::Result<()> {
+        let (file, at, cut, grown) = (self.file.clone(), self.len, self.dirty, bytes.len() as u64);
+        self.dirty = true;
+        let written = env.disk(move |_| {
+            if cut {
+                file.set_len(at)?;
+            }
+            file.write_at(at, &bytes)?;
+            file.sync()
+        });
+        written.await.map_err(io::Error::other)??;
+        self.dirty = false;
+        self.len += grown;
+        Ok(())
+    }
+
+    fn expire(&mut self, node: &Node) {
+        for record in self.store.expire(node.env.wall_ms()) {
+            node.metrics.inc(|hot| &hot.records_expired);
+            let (key, kind) = (record.key, record.kind.name());
+            node.env.probe(
+                "dht.record_expired",
+                key.short(),
+                format_args!("{key} {kind}"),
+            );
+            node.events.tell(|| Event::RecordExpired {
+                key: key.to_string(),
+                kind,
+            });
+        }
+    }
+
+    fn tell_size(&self, node: &Node) {
+        node.record_count
+            .store(self.store.records() as u64, Relaxed);
+        node.record_bytes.store(self.store.bytes() as u64, Relaxed);
+    }
+
+    /// The file is written anew once most of it is of records that are gone.
+    async fn compact_if_due(&mut self, node: &Node) {
+        if self.len <= journal::COMPACT_FROM_BYTES {
+            return;
+        }
+        let (live, bytes) = self.live(node.env.wall_ms());
+        if !journal::should_compact(self.len, live) {
+            return;
+        }
+        let len = bytes.len() as u64;
+        let rewritten = node.env.disk(move |disk| rewrite(disk, &bytes)).await;
+        match rewritten.map_err(io::Error::other).flatten() {
+            Ok(file) => {
+                self.file = file;
+                self.len = len;
+                self.dirty = false;
+            }
+            Err(error) => {
+                node.metrics.inc(|hot| &hot.journal_errors);
+                tracing::error!(%error, "the record journal could not be written anew");
+            }
+        }
+    }
+
+    /// A whole journal of what is held now, and how long its entries are.
+    fn live(&self, now: u64) -> (u64, Vec<u8>) {
+        let mut bytes = journal::encode_header();
+        let mut mine = BTreeSet::new();
+        for record in self.store.published() {
+            mine.insert(RecordName::of(&record));
+            journal::put_record(&mut bytes, true, &record);
+        }
+        for record in self.store.reader().all(now) {
+            if !mine.contains(&RecordName::of(&record)) {
+                journal::put_record(&mut bytes, false, &record);
+            }
+        }
+        (bytes.len() as u64, bytes)
+    }
+}
+
+fn rewrite(disk: &Arc<dyn Disk>, bytes: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+    let file = disk.open(NEW_FILE, Open::Create)?;
+    file.set_len(0)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.rename(NEW_FILE, FILE)?;
+    disk.sync_dir("")?;
+    Ok(file)
+}
+
+/// Answers one write, now that it is durable or will not be.
+fn settle(node: &Node, pending: Pending, written: &io::Result<()>) {
+    let Pending {
+        reply,
+        result,
+        record,
+    } = pending;
+    let result = match (result, written) {
+        (Ok(_), Err(error)) => Err(DhtError::Storage(error.to_string())),
+        (result, _) => result,
+    };
+    if let (Ok(put), Some(told)) = (&result, record) {
+        let Told {
+            key,
+            kind,
+            seq,
+            ends_ms,
+            published,
+        } = *told;
+        node.metrics.inc(|hot| &hot.records_stored);
+        node.env.probe(
+            "dht.record_acked",
+            key.short(),
+            format_args!("{key} {kind} {seq} {ends_ms} {published}"),
+        );
+        if *put != Put::Same {
+            node.events.tell(|| Event::RecordStored {
+                key: key.to_string(),
+                kind,
+                seq,
+            });
+        }
+    }
+    reply.send(result);
+}
+
+fn refused(code: RefusalCode) -> DhtError {
+    match code {
+        RefusalCode::Stale => DhtError::Stale,
+        RefusalCode::Expired => DhtError::Expired,
+        RefusalCode::TooLarge => DhtError::TooLarge,
+        RefusalCode::Quota => DhtError::Quota,
+        other => DhtError::Invalid(other.name().into()),
+    }
+}
