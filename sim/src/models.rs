@@ -18,10 +18,7 @@ use ron_core::{
 };
 use ron_kms::{
     audit::log::Policy,
-    models::{
-        audit::{AuditWorld, TIGHT},
-        keys::KeyWorld,
-    },
+    models::audit::{AuditWorld, TIGHT},
 };
 use stateright::{Checker, Expectation, Model};
 
@@ -75,12 +72,6 @@ pub const MODELS: &[ModelKind] = &[
         about: "the audit log that answers nothing it has not recorded",
         check: || check(audit(Policy::Strict)),
         explore: |addr| explore(audit(Policy::Strict), addr),
-    },
-    ModelKind {
-        name: "kms.keys",
-        about: "one key rotated, disabled and used; crashes, failing stores and restored backups at any point",
-        check: || check(KEYS),
-        explore: |addr| explore(KEYS, addr),
     },
 ];
 
@@ -221,15 +212,6 @@ fn wait_then_drop() -> WaitThenDropOldest<Id> {
         keep: |(producer, _): &Id| *producer == 0,
     }
 }
-
-const KEYS: KeyWorld = KeyWorld {
-    rotations: 2,
-    switches: 1,
-    crashes: 1,
-    restores: 1,
-    failures: 3,
-    flaw: None,
-};
 
 fn audit(policy: Policy) -> AuditWorld {
     AuditWorld {
