@@ -233,7 +233,8 @@ impl KeyRing {
                 spec.tell("spec.kms.keys.store_failed");
             }
         }
-        if ron_core::mutant!("kms.answered_unseen") && stored.is_ok() {
+        let rotated = entry.key.head() > 1;
+        if rotated && stored.is_ok() && ron_core::mutant!("kms.answered_unseen") {
             drop(state);
             let (ring, env) = (self.clone(), shared.env.clone());
             drop(shared.env.spawn("late", async move {

@@ -7,7 +7,6 @@
 use bytes::Bytes;
 
 use super::{
-    Spare,
     merkle::{Hash, leaf_hash},
     tiles::{self, Kind, TILE_WIDTH, Tile, TileError, complete_root},
 };
@@ -32,11 +31,7 @@ pub struct Edge {
     levels: Vec<Vec<Hash>>,
     /// Full tiles and bundles that are not published yet.
     full: Vec<Published>,
-    spare: Spare<Vec<Vec<u8>>>,
 }
-
-/// Bundles whose memory is kept for later ones: as many as a busy second fills.
-const MAX_SPARE: usize = 128;
 
 impl Edge {
     pub fn size(&self) -> u64 {
@@ -49,8 +44,7 @@ impl Edge {
         self.size += 1;
         if self.size.is_multiple_of(TILE_WIDTH) {
             // The next bundle will be about as long.
-            let next = self.spare.0.pop();
-            let next = next.unwrap_or_else(|| Vec::with_capacity(self.entries.len()));
+            let next = Vec::with_capacity(self.entries.len());
             let bytes = std::mem::replace(&mut self.entries, next);
             let index = self.size / TILE_WIDTH - 1;
             self.complete(Kind::Entries, index, bytes)?;
@@ -79,16 +73,7 @@ impl Edge {
     pub fn published(&mut self, size: u64) {
         self.published = size.min(self.size);
         let kept = self.published;
-        let is_done = |file: &mut Published| end_of(&file.tile) <= kept;
-        for Published { tile, bytes } in self.full.extract_if(.., is_done) {
-            let wanted = tile.kind() == Kind::Entries && self.spare.0.len() < MAX_SPARE;
-            // Only if nobody reads it any more.
-            if wanted && let Ok(free) = bytes.try_into_mut() {
-                let mut free = Vec::from(free);
-                free.clear();
-                self.spare.0.push(free);
-            }
-        }
+        self.full.retain(|file| end_of(&file.tile) > kept);
     }
 
     fn push_hash(&mut self, level: u8, hash: Hash) -> Result<(), TileError> {
