@@ -271,10 +271,10 @@ where
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
-        if let (Some(node), What::Died { .. } | What::Started { .. }) = (event.node, &event.what) {
-            if !R::SURVIVES {
-                self.processes.retain(|(on, _), _| *on != node);
-            }
+        if let (Some(node), What::Died { .. } | What::Started { .. }) = (event.node, &event.what)
+            && !R::SURVIVES
+        {
+            self.processes.retain(|(on, _), _| *on != node);
         }
         Ok(())
     }
