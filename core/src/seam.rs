@@ -1,6 +1,6 @@
 //! The seam: everything a service may ask of the outside world, as six small object-safe traits.
 //!
-//! `ron-io` implements them on Tokio, `sim` on madsim. Service code never sees an implementation,
+//! `ron-io` implements them on Tokio, `sim` on a virtual clock. Service code never sees an implementation,
 //! only [`Env`](crate::Env). The contract suite runs one body of tests against both sides, so that
 //! a rule written here is a rule in production and in simulation alike.
 

@@ -221,7 +221,11 @@ impl SupervisorHandle {
         F: Future<Output = ()> + Send + 'static,
     {
         let (reply, started) = oneshot::channel();
-        let command = Command::Start(spec.rules(None), boxed(factory), reply);
+        let command = Command::Start(Box::new(Start {
+            rules: spec.rules(None),
+            factory: boxed(factory),
+            reply,
+        }));
         self.sender.send(command).await.map_err(|_| Draining)?;
         started.await.ok().flatten().ok_or(Draining)
     }
@@ -250,7 +254,14 @@ struct Phase {
     on_enter: Option<Box<dyn FnOnce() + Send>>,
 }
 
+/// Small: a channel holds room for dozens of them from its first day on.
 enum Command {
-    Start(TaskRules, Factory, oneshot::Sender<Option<TaskId>>),
+    Start(Box<Start>),
     Stop(TaskId),
+}
+
+struct Start {
+    rules: TaskRules,
+    factory: Factory,
+    reply: oneshot::Sender<Option<TaskId>>,
 }

@@ -8,16 +8,19 @@ mod labelled;
 mod make;
 mod views;
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder, proto::MetricType,
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+
 pub use labelled::{Counters, Family, Gauges, Histograms, Labelled};
-use make::{Maker, must};
-use views::{BUSY, VIEWS, Views, export_views, queue_stats, task_counts};
+use make::{Maker, Spec, is_name, must};
+use views::{BUSY, VIEWED, VIEWS, Views, gather, queue_stats, task_counts};
 
 use crate::{
     Env,
@@ -31,11 +34,18 @@ pub struct Telemetry(Arc<Inner>);
 
 struct Inner {
     service: &'static str,
-    prefix: &'static str,
-    registry: Registry,
-    decls: RankedMutex<Vec<MetricDecl>>,
-    views: Arc<RankedMutex<Views>>,
+    maker: Maker,
+    /// The service's own; those that every service has are known.
+    decls: RankedMutex<Vec<OwnDecl>>,
+    views: RankedMutex<Views>,
     kernel: Kernel,
+}
+
+struct OwnDecl {
+    name: &'static str,
+    kind: &'static str,
+    labels: Box<[&'static str]>,
+    help: &'static str,
 }
 
 /// One line of the docs' table of metrics.
@@ -59,7 +69,25 @@ pub struct Kernel {
     pub quota_reject: Counters,
     pub auth_failures: Counters,
     pub ops_actions: Counters,
-    pub deadline_header_malformed: IntCounter,
+    pub deadline_header_malformed: Count,
+}
+
+/// A number that only grows, read on export.
+#[derive(Clone, Debug, Default)]
+pub struct Count(Arc<AtomicU64>);
+
+impl Count {
+    pub fn inc(&self) {
+        self.inc_by(1);
+    }
+
+    pub fn inc_by(&self, more: u64) {
+        self.0.fetch_add(more, Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// How a watched queue's refusals are told.
@@ -74,23 +102,16 @@ pub enum Refusals {
 impl Telemetry {
     /// `prefix` is put before every name: `svc_admin_` for svc-admin, empty for the others.
     pub fn new(service: &'static str, prefix: &'static str) -> Self {
-        let (registry, decls) = (Registry::new(), Vec::new());
-        let mut maker = Maker {
+        let maker = Maker {
             prefix,
-            registry: &registry,
-            decls,
+            registry: Registry::new(),
         };
-        let views = Arc::new(RankedMutex::new(VIEWS, Views::default()));
-        let kernel = Kernel::new(&mut maker);
-        export_views(&mut maker, &views, &kernel);
-        let decls = maker.decls;
         Telemetry(Arc::new(Inner {
             service,
-            prefix,
-            decls: RankedMutex::new(DECLS, decls),
-            registry,
-            views,
-            kernel,
+            kernel: Kernel::new(&maker),
+            maker,
+            decls: RankedMutex::new(DECLS, Vec::new()),
+            views: RankedMutex::new(VIEWS, Views::default()),
         }))
     }
 
@@ -107,7 +128,7 @@ impl Telemetry {
     /// # Panics
     /// Here and below: if the name is not a valid metric name, or is taken.
     pub fn counter(&self, name: &'static str, help: &'static str) -> IntCounter {
-        self.make(|m| m.counter(name, help))
+        self.declare(name, "counter", &[], help).counter(name, help)
     }
 
     /// At most `max_series` combinations of label values; the rest count as `other`.
@@ -118,11 +139,12 @@ impl Telemetry {
         labels: &[&'static str],
         max_series: usize,
     ) -> Counters {
-        self.make(|m| m.counters(name, help, labels, max_series))
+        self.declare(name, "counter", labels, help)
+            .counters(name, help, labels, max_series)
     }
 
     pub fn gauge(&self, name: &'static str, help: &'static str) -> IntGauge {
-        self.gauges(name, help, &[], 1).with(&[])
+        self.declare(name, "gauge", &[], help).gauge(name, help)
     }
 
     pub fn gauges(
@@ -132,16 +154,13 @@ impl Telemetry {
         labels: &[&'static str],
         max_series: usize,
     ) -> Gauges {
-        self.make(|m| {
-            let opts = Opts::new(m.declare(name, "gauge", labels, help), help);
-            let vec = must(name, IntGaugeVec::new(opts, labels));
-            m.register(name, vec.clone());
-            Labelled::new(vec, labels.len(), max_series)
-        })
+        self.declare(name, "gauge", labels, help)
+            .gauges(name, help, labels, max_series)
     }
 
     pub fn histogram(&self, name: &'static str, help: &'static str, buckets: &[f64]) -> Histogram {
-        self.histograms(name, help, &[], 1, buckets).with(&[])
+        self.declare(name, "histogram", &[], help)
+            .histogram(name, help, buckets)
     }
 
     pub fn histograms(
@@ -152,13 +171,8 @@ impl Telemetry {
         max_series: usize,
         buckets: &[f64],
     ) -> Histograms {
-        self.make(|m| {
-            let full = m.declare(name, "histogram", labels, help);
-            let opts = HistogramOpts::new(full, help).buckets(buckets.to_vec());
-            let vec = must(name, HistogramVec::new(opts, labels));
-            m.register(name, vec.clone());
-            Labelled::new(vec, labels.len(), max_series)
-        })
+        self.declare(name, "histogram", labels, help)
+            .histograms(name, help, labels, max_series, buckets)
     }
 
     /// A counter that someone else keeps, read on export.
@@ -168,11 +182,7 @@ impl Telemetry {
         help: &'static str,
         read: impl Fn() -> u64 + Send + Sync + 'static,
     ) {
-        self.make(|m| {
-            m.pull(name, help, MetricType::COUNTER, &[], move || {
-                vec![(vec![], read() as f64)]
-            })
-        });
+        self.watch_number("counter", name, help, move || read() as f64);
     }
 
     /// A gauge that someone else keeps, read on export.
@@ -182,11 +192,24 @@ impl Telemetry {
         help: &'static str,
         read: impl Fn() -> f64 + Send + Sync + 'static,
     ) {
-        self.make(|m| {
-            m.pull(name, help, MetricType::GAUGE, &[], move || {
-                vec![(vec![], read())]
-            })
-        });
+        self.watch_number("gauge", name, help, read);
+    }
+
+    fn watch_number(
+        &self,
+        kind: &'static str,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
+        self.declare(name, kind, &[], help);
+        let spec = Spec {
+            name,
+            kind,
+            labels: &[],
+            help,
+        };
+        self.0.views.lock().numbers.push((spec, Arc::new(read)));
     }
 
     // ------------------------------------------------------------------------------------ views
@@ -231,7 +254,10 @@ impl Telemetry {
 
     /// The Prometheus text format.
     pub fn render(&self) -> String {
-        let families = self.0.registry.gather();
+        let maker = &self.0.maker;
+        let mut families = maker.registry.gather();
+        families.extend(gather(maker.prefix, &self.0.views, &self.0.kernel));
+        families.sort_by(|a, b| a.name().cmp(b.name()));
         TextEncoder::new()
             .encode_to_string(&families)
             .unwrap_or_else(|error| {
@@ -242,77 +268,109 @@ impl Telemetry {
 
     /// Every metric declared so far, by name.
     pub fn declared(&self) -> Vec<MetricDecl> {
-        let mut decls = self.0.decls.lock().clone();
+        let full = |name: &str| format!("{}{name}", self.0.maker.prefix);
+        let known = VIEWED.iter().chain(&KERNEL).map(|spec| MetricDecl {
+            name: full(spec.name),
+            kind: spec.kind,
+            labels: spec.labels.to_vec(),
+            help: spec.help,
+        });
+        let mut decls: Vec<_> = known.collect();
+        let own = self.0.decls.lock();
+        decls.extend(own.iter().map(|own| MetricDecl {
+            name: full(own.name),
+            kind: own.kind,
+            labels: own.labels.to_vec(),
+            help: own.help,
+        }));
+        drop(own);
         decls.sort_by(|a, b| a.name.cmp(&b.name));
         decls
     }
 
-    fn make<T>(&self, build: impl FnOnce(&mut Maker<'_>) -> T) -> T {
-        let mut decls = self.0.decls.lock();
-        let mut maker = Maker {
-            prefix: self.0.prefix,
-            registry: &self.0.registry,
-            decls: std::mem::take(&mut decls),
-        };
-        let made = build(&mut maker);
-        *decls = maker.decls;
-        made
+    fn declare(
+        &self,
+        name: &'static str,
+        kind: &'static str,
+        labels: &[&'static str],
+        help: &'static str,
+    ) -> &Maker {
+        let mut own = self.0.decls.lock();
+        let known = VIEWED.iter().chain(&KERNEL).map(|spec| spec.name);
+        let taken = known
+            .chain(own.iter().map(|own| own.name))
+            .any(|n| n == name);
+        assert!(!taken, "metric `{name}`: the name is taken");
+        assert!(is_name(name), "metric `{name}`: not a name");
+        own.push(OwnDecl {
+            name,
+            kind,
+            labels: labels.into(),
+            help,
+        });
+        &self.0.maker
     }
 }
 
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Spec {
+    let kind = "counter";
+    Spec {
+        name,
+        kind,
+        labels,
+        help,
+    }
+}
+
+/// What every service counts, besides what is read on export.
+const KERNEL: [Spec; 7] = [
+    counter(
+        "io_timeouts_total",
+        &["op"],
+        "I/O that exceeded its deadline",
+    ),
+    counter("io_errors_total", &["kind"], "I/O that failed otherwise"),
+    counter("backoff_retries_total", &["op"], "Retries after a backoff"),
+    counter(
+        "not_ready_total",
+        &["phase"],
+        "Requests refused because the service was starting or draining",
+    ),
+    counter(
+        "quota_reject_total",
+        &["kind"],
+        "Requests refused by a rate or concurrency quota",
+    ),
+    counter(
+        "auth_failures_total",
+        &["reason"],
+        "Requests whose caller could not be identified or lacked a scope",
+    ),
+    counter(
+        "ops_actions_total",
+        &["action", "result"],
+        "Reloads and shutdowns asked for over HTTP",
+    ),
+];
+
 impl Kernel {
-    fn new(m: &mut Maker<'_>) -> Kernel {
-        let busy = Opts::new(BUSY.0, BUSY.1);
-        let busy = must(BUSY.0, IntCounterVec::new(busy, &["endpoint", "queue"]));
+    fn new(maker: &Maker) -> Kernel {
+        let made = |spec: Spec, most| maker.counters(spec.name, spec.help, spec.labels, most);
+        let [timeouts, errors, retries, not_ready, quota, auth, ops] = KERNEL;
         Kernel {
             // Exported together with the refusals of queues, hence not registered on its own.
-            busy_rejections: Labelled::new(busy, 2, 64),
-            io_timeouts: m.counters(
-                "io_timeouts_total",
-                "I/O that exceeded its deadline",
-                &["op"],
-                32,
-            ),
-            io_errors: m.counters(
-                "io_errors_total",
-                "I/O that failed otherwise",
-                &["kind"],
-                32,
-            ),
-            backoff_retries: m.counters(
-                "backoff_retries_total",
-                "Retries after a backoff",
-                &["op"],
-                32,
-            ),
-            not_ready: m.counters(
-                "not_ready_total",
-                "Requests refused because the service was starting or draining",
-                &["phase"],
-                8,
-            ),
-            quota_reject: m.counters(
-                "quota_reject_total",
-                "Requests refused by a rate or concurrency quota",
-                &["kind"],
-                8,
-            ),
-            auth_failures: m.counters(
-                "auth_failures_total",
-                "Requests whose caller could not be identified or lacked a scope",
-                &["reason"],
-                32,
-            ),
-            ops_actions: m.counters(
-                "ops_actions_total",
-                "Reloads and shutdowns asked for over HTTP",
-                &["action", "result"],
-                8,
-            ),
-            deadline_header_malformed: m.counter(
-                "deadline_header_malformed_total",
-                "Deadline headers that could not be read and were ignored",
-            ),
+            busy_rejections: Labelled::new(BUSY.labels.len(), 64, || {
+                let busy = Opts::new(BUSY.name, BUSY.help);
+                must(BUSY.name, IntCounterVec::new(busy, BUSY.labels))
+            }),
+            io_timeouts: made(timeouts, 32),
+            io_errors: made(errors, 32),
+            backoff_retries: made(retries, 32),
+            not_ready: made(not_ready, 8),
+            quota_reject: made(quota, 8),
+            auth_failures: made(auth, 32),
+            ops_actions: made(ops, 8),
+            deadline_header_malformed: Count::default(),
         }
     }
 }

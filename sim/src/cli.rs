@@ -322,6 +322,7 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         );
     }
     println!("{}", result.requests_line());
+    println!("{}", result.ops_line());
     println!("{}", result.closing_line());
     Ok(if result.violations > 0 {
         ExitCode::FAILURE

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{felt::Felt, timer};
+use crate::{executor::base, felt::Felt, timer};
 
 pub struct NodeClock {
     state: Mutex<State>,
@@ -129,24 +129,32 @@ impl State {
     }
 
     fn local(&self, world: Duration) -> Duration {
-        let since = world.saturating_sub(self.anchor_world).as_nanos() as i128;
-        let ran = since + since * i128::from(self.drift_ppm) / 1_000_000;
+        let since = world.saturating_sub(self.anchor_world);
+        if self.drift_ppm == 0 {
+            return self.anchor_local + since;
+        }
+        let ns = since.as_nanos();
+        // In 64 bits wherever it fits, which is for hours: a division of 128 is slow, and every look at the
+        // clock takes one.
+        let ran = match i64::try_from(ns).map(|ns| (ns, ns.checked_mul(self.drift_ppm))) {
+            Ok((ns, Some(drifted))) => ns + drifted / 1_000_000,
+            _ => (ns as i128 + ns as i128 * i128::from(self.drift_ppm) / 1_000_000) as i64,
+        };
         self.anchor_local + Duration::from_nanos(ran as u64)
     }
 
     fn world(&self, local: Duration) -> Duration {
-        let since = local.saturating_sub(self.anchor_local).as_nanos() as i128;
+        let since = local.saturating_sub(self.anchor_local);
+        if self.drift_ppm == 0 {
+            return self.anchor_world + since;
+        }
+        let since = since.as_nanos() as i128;
         let million = 1_000_000;
         let rate = million + i128::from(self.drift_ppm);
         // Rounded up: at that world time the node's clock must have reached `local`.
         let ran = (since * million + rate - 1) / rate;
         self.anchor_world + Duration::from_nanos(ran as u64)
     }
-}
-
-/// The instant at which every world begins.
-fn base() -> Instant {
-    timer::now() - timer::elapsed()
 }
 
 #[cfg(test)]

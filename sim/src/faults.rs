@@ -21,7 +21,7 @@ pub async fn carry_out(world: World, plan: Vec<Planned>) {
         let node = world.find(&planned.on).expect("validated");
         let text = planned.fault.to_string();
         world.recorder().record(Some(node), What::Fault { text });
-        madsim::task::spawn(strike(world.clone(), node, planned.fault));
+        crate::executor::spawn(strike(world.clone(), node, planned.fault));
     }
 }
 

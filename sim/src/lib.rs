@@ -1,4 +1,4 @@
-//! The simulator: the seam on madsim, and everything that makes a seed into a verdict.
+//! The simulator: the seam on a virtual clock, and everything that makes a seed into a verdict.
 //!
 //! Start reading at [`run`]: seed → options → [`plan`] → [`world`] → [`trace`] and verdict. The seam's
 //! side is [`runtime`] with [`net`], [`disk`], [`clock`]; laws are in [`oracle`]; words that a scenario
@@ -27,6 +27,7 @@ pub mod conformance;
 pub mod coverage;
 pub mod detail;
 pub mod disk;
+pub mod executor;
 pub mod explain;
 pub mod faults;
 pub mod felt;

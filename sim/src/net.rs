@@ -11,7 +11,11 @@ use std::{
     future::poll_fn,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
+    ops::RangeBounds,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Poll, Waker},
     time::Duration,
 };
@@ -56,6 +60,9 @@ pub enum HostState {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     pub latency: (Duration, Duration),
+    /// How latency lies between the two: evenly, or by an exponential curve of this rate, near the shorter
+    /// one as a rule and cut at the longer.
+    pub latency_curve: Option<f64>,
     /// How many times longer than that it takes.
     pub latency_factor: u32,
     /// Lost segments in 10,000: each costs a retransmission.
@@ -75,7 +82,14 @@ pub struct Link {
 
 impl Link {
     fn draw_latency(&self, rng: &mut SimRng) -> Duration {
-        seed::pick_duration(rng, self.latency) * self.latency_factor
+        let drawn = match self.latency_curve {
+            None => seed::pick_duration(rng, self.latency),
+            Some(rate) => seed::pick_on_curve(rng, self.latency, rate),
+        };
+        if self.latency_factor == 1 {
+            return drawn;
+        }
+        drawn * self.latency_factor
     }
 }
 
@@ -83,6 +97,7 @@ impl Default for Link {
     fn default() -> Self {
         Link {
             latency: (Duration::from_micros(50), Duration::from_micros(800)),
+            latency_curve: None,
             latency_factor: 1,
             loss_per_10_000: 0,
             bytes_per_s: 0,
@@ -105,8 +120,12 @@ const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 #[derive(Clone)]
 pub struct Network {
-    state: Arc<Mutex<State>>,
-    tap: Arc<OnceLock<Tap>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    tap: OnceLock<Tap>,
 }
 
 /// Sees every message as it is sent.
@@ -118,18 +137,44 @@ struct State {
     links: BTreeMap<(NodeId, NodeId), Link>,
     hosts: BTreeMap<IpAddr, NodeId>,
     /// By node number.
-    nodes: Vec<Host>,
+    nodes: Vec<Arc<Host>>,
     names: BTreeMap<String, IpAddr>,
     listeners: BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>,
-    wires: Vec<Weak<Wire>>,
+    /// Open connections by node and number: each stands under both of its nodes, in the order they were made.
+    wires: BTreeMap<(NodeId, u64), Weak<Wire>>,
     next_port: u16,
+    /// Connections ever made; each has its number from here.
     connects: u64,
 }
 
 struct Host {
+    node: NodeId,
     ip: IpAddr,
-    state: HostState,
+    /// A [`HostState`]; every read and write of a stream looks at it.
+    state: AtomicU64,
     felt: Arc<Felt>,
+}
+
+impl Host {
+    fn state(&self) -> HostState {
+        match self.state.load(Relaxed) {
+            0 => HostState::ProcessDown,
+            1 => HostState::PoweredOff,
+            up => HostState::Up(Incarnation((up - 2) as u32)),
+        }
+    }
+
+    /// Returns what it was.
+    fn set_state(&self, to: HostState) -> HostState {
+        let before = self.state();
+        let code = match to {
+            HostState::ProcessDown => 0,
+            HostState::PoweredOff => 1,
+            HostState::Up(incarnation) => u64::from(incarnation.0) + 2,
+        };
+        self.state.store(code, Relaxed);
+        before
+    }
 }
 
 #[derive(Default)]
@@ -140,20 +185,23 @@ struct Backlog {
 
 impl Network {
     pub fn new(rng: SimRng, default_link: Link) -> Self {
+        let state = State {
+            rng,
+            default_link,
+            links: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            nodes: Vec::new(),
+            names: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            next_port: FIRST_EPHEMERAL_PORT,
+            connects: 0,
+        };
         Network {
-            state: Arc::new(Mutex::new(State {
-                rng,
-                default_link,
-                links: BTreeMap::new(),
-                hosts: BTreeMap::new(),
-                nodes: Vec::new(),
-                names: BTreeMap::new(),
-                listeners: BTreeMap::new(),
-                wires: Vec::new(),
-                next_port: FIRST_EPHEMERAL_PORT,
-                connects: 0,
-            })),
-            tap: Arc::default(),
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                tap: OnceLock::new(),
+            }),
         }
     }
 
@@ -166,11 +214,14 @@ impl Network {
             node.0 as usize,
             "nodes are added in order"
         );
-        state.nodes.push(Host {
+        let host = Host {
+            node,
             ip,
-            state: HostState::ProcessDown,
+            state: AtomicU64::new(0),
             felt: Arc::default(),
-        });
+        };
+        host.set_state(HostState::ProcessDown);
+        state.nodes.push(Arc::new(host));
     }
 
     /// Where the faults that the host felt are noted.
@@ -180,7 +231,7 @@ impl Network {
 
     /// Shows every message from now on. Only the first tap counts.
     pub fn tap(&self, see: impl Fn(Message) + Send + Sync + 'static) {
-        let _ = self.tap.set(Box::new(see));
+        let _ = self.shared.tap.set(Box::new(see));
     }
 
     pub fn resolve(&self, host: &str) -> Option<IpAddr> {
@@ -192,14 +243,8 @@ impl Network {
     // ----------------------------------------------------------------- what happens to hosts
 
     pub fn host_up(&self, node: NodeId, incarnation: Incarnation) {
-        let rebooted = {
-            let mut state = self.lock();
-            let host = state.host_of(node);
-            let rebooted = host.state == HostState::PoweredOff;
-            host.state = HostState::Up(incarnation);
-            rebooted
-        };
-        if rebooted {
+        let host = self.lock().host_of(node).clone();
+        if host.set_state(HostState::Up(incarnation)) == HostState::PoweredOff {
             // The machine knows nothing of its old connections and resets whoever talks to it.
             self.each_wire_of(node, |wire, _| wire.reset_dead_ends());
         }
@@ -218,9 +263,13 @@ impl Network {
     fn take_down(&self, node: NodeId, to: HostState) {
         {
             let mut state = self.lock();
-            state.host_of(node).state = to;
+            state.host_of(node).set_state(to);
             let ip = state.ip_of(node);
-            state.listeners.retain(|addr, _| addr.ip() != ip);
+            let its = SocketAddr::new(ip, 0)..=SocketAddr::new(ip, u16::MAX);
+            let its: Vec<SocketAddr> = state.listeners.range(its).map(|(addr, _)| *addr).collect();
+            for addr in its {
+                state.listeners.remove(&addr);
+            }
         }
         self.each_wire_of(node, |wire, side| {
             wire.owner_died(side, to == HostState::ProcessDown)
@@ -239,14 +288,16 @@ impl Network {
         let unblocked = was_blocked && !link.blocked;
         drop(state);
         if unblocked {
-            self.release_stalled();
+            self.each_wire_of(from, |wire, _| wire.release_stalled());
         }
     }
 
     /// All links are as on the first day.
     pub fn heal(&self) {
         self.lock().links.clear();
-        self.release_stalled();
+        for wire in self.wires(..) {
+            wire.release_stalled();
+        }
     }
 
     /// Open connections of a node are reset at both ends.
@@ -274,14 +325,8 @@ impl Network {
         self.lock().connects
     }
 
-    fn release_stalled(&self) {
-        for wire in self.wires() {
-            wire.release_stalled();
-        }
-    }
-
     fn each_wire_of(&self, node: NodeId, mut act: impl FnMut(&Wire, usize)) {
-        for wire in self.wires() {
+        for wire in self.wires((node, 0)..=(node, u64::MAX)) {
             for side in 0..2 {
                 if wire.node(side) == node {
                     act(&wire, side);
@@ -290,11 +335,12 @@ impl Network {
         }
     }
 
-    /// Live wires in the order they were made, so that what is done to them all is repeatable.
-    fn wires(&self) -> Vec<Arc<Wire>> {
-        let mut state = self.lock();
-        state.wires.retain(|w| w.strong_count() > 0);
-        state.wires.iter().filter_map(Weak::upgrade).collect()
+    /// Live wires in the order of their nodes and then of their making, so that what is done to them all is
+    /// repeatable.
+    fn wires(&self, of: impl RangeBounds<(NodeId, u64)>) -> Vec<Arc<Wire>> {
+        let state = self.lock();
+        let wires = state.wires.range(of);
+        wires.filter_map(|(_, wire)| wire.upgrade()).collect()
     }
 
     // ------------------------------------------------------------------ listening, connecting
@@ -315,12 +361,14 @@ impl Network {
         if state.hosts.get(&ip) != Some(&node) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let port = if addr.port() == 0 {
-            state.free_port()
-        } else {
-            addr.port()
-        };
-        let addr = SocketAddr::new(ip, port);
+        let mut addr = SocketAddr::new(ip, addr.port());
+        if addr.port() == 0 {
+            addr.set_port(state.free_port());
+            // Their numbers come round again.
+            while state.listeners.contains_key(&addr) {
+                addr.set_port(state.free_port());
+            }
+        }
         if state.listeners.contains_key(&addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -374,7 +422,7 @@ impl Network {
         let Some(&peer) = state.hosts.get(&to.ip()) else {
             return Ok(Syn::Silence);
         };
-        let up = state.host_of(peer).state;
+        let up = state.host_of(peer).state();
         let (there, back) = (state.link(node, peer), state.link(peer, node));
         if there.blocked || back.blocked {
             state.feel(node, peer, "net.partition");
@@ -398,13 +446,7 @@ impl Network {
             return Ok(Syn::Silence);
         }
         let from = SocketAddr::new(state.ip_of(node), state.free_port());
-        let wire = Arc::new(Wire::new(
-            self.clone(),
-            (node, incarnation),
-            (peer, peer_incarnation),
-        ));
-        state.remember(&wire);
-        state.connects += 1;
+        let wire = state.wire(self, (node, incarnation), (peer, peer_incarnation));
         backlog
             .waiting
             .push_back((SimStream::new(wire.clone(), 1), from));
@@ -447,15 +489,18 @@ impl Network {
             travel += seed::pick_duration(&mut state.rng, (Duration::ZERO, link.reorder_by));
         }
         let ns = (len as u64 * 1_000_000_000).checked_div(link.bytes_per_s);
-        let mut departure = Duration::from_nanos(ns.unwrap_or(0));
-        if !departure.is_zero() {
+        let mut departure_ns = ns.unwrap_or(0);
+        if departure_ns > 0 {
             state.feel(from, to, "net.slow");
         }
         if seed::chance(&mut state.rng, link.duplicate_per_10_000) {
             state.feel(from, to, "net.duplicate");
-            departure *= 2;
+            departure_ns *= 2;
         }
-        Some(Transit { departure, travel })
+        Some(Transit {
+            departure_ns,
+            travel_ns: travel.as_nanos() as u64,
+        })
     }
 
     /// After a heal the sender finds out only at its next retransmission.
@@ -464,23 +509,28 @@ impl Network {
     }
 
     pub fn is_up(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        self.host_state(node) == HostState::Up(incarnation)
+        self.lock().host_of(node).state() == HostState::Up(incarnation)
     }
 
-    fn host_state(&self, node: NodeId) -> HostState {
-        self.lock().host_of(node).state
+    fn forget(&self, wire: &Wire) {
+        // A world that falls apart after a panic is not worth another one.
+        if let Ok(mut state) = self.shared.state.lock() {
+            for side in 0..2 {
+                state.wires.remove(&(wire.node(side), wire.number()));
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.shared.state.lock().unwrap()
     }
 }
 
 /// How long a segment needs.
 struct Transit {
     /// To leave, while nothing behind it can: the link's rate.
-    departure: Duration,
-    travel: Duration,
+    departure_ns: u64,
+    travel_ns: u64,
 }
 
 enum Syn {
@@ -490,8 +540,8 @@ enum Syn {
 }
 
 impl State {
-    fn host_of(&mut self, node: NodeId) -> &mut Host {
-        &mut self.nodes[node.0 as usize]
+    fn host_of(&self, node: NodeId) -> &Arc<Host> {
+        &self.nodes[node.0 as usize]
     }
 
     /// Both ends of a link feel what is wrong with it.
@@ -515,8 +565,8 @@ impl State {
             .unwrap_or(self.default_link)
     }
 
-    fn check_alive(&mut self, node: NodeId, incarnation: Incarnation) -> io::Result<()> {
-        if self.host_of(node).state == HostState::Up(incarnation) {
+    fn check_alive(&self, node: NodeId, incarnation: Incarnation) -> io::Result<()> {
+        if self.host_of(node).state() == HostState::Up(incarnation) {
             Ok(())
         } else {
             Err(stale())
@@ -532,12 +582,20 @@ impl State {
         port
     }
 
-    fn remember(&mut self, wire: &Arc<Wire>) {
-        // Amortised: closed wires are swept when the list has doubled.
-        if self.wires.len() == self.wires.capacity() {
-            self.wires.retain(|w| w.strong_count() > 0);
+    fn wire(
+        &mut self,
+        net: &Network,
+        client: (NodeId, Incarnation),
+        server: (NodeId, Incarnation),
+    ) -> Arc<Wire> {
+        let number = self.connects;
+        self.connects += 1;
+        let ends = [client, server].map(|(node, life)| (self.host_of(node).clone(), life));
+        let wire = Arc::new(Wire::new(net.clone(), number, ends));
+        for (node, _) in [client, server] {
+            self.wires.insert((node, number), Arc::downgrade(&wire));
         }
-        self.wires.push(Arc::downgrade(wire));
+        wire
     }
 }
 

@@ -139,7 +139,7 @@ pub async fn carry_out(clients: Clients, ops: Vec<Op>) {
         .into_values()
         .map(|ops| {
             let clients = clients.clone();
-            madsim::task::spawn(async move {
+            crate::executor::spawn(async move {
                 for op in ops {
                     let at = begin + Duration::from_micros(op.at_us);
                     if timer::now() > at + LATE {

@@ -32,6 +32,8 @@ struct State {
     marks: BTreeMap<String, u64>,
     seen_probes: BTreeSet<&'static str>,
     requests: u64,
+    /// By what is asked for.
+    by_op: BTreeMap<&'static str, u64>,
     /// Prints what matters as it happens.
     echo: bool,
     /// Kept only for a run that is to be explained.
@@ -49,6 +51,7 @@ impl Recorder {
                 marks: BTreeMap::new(),
                 seen_probes: BTreeSet::new(),
                 requests: 0,
+                by_op: BTreeMap::new(),
                 echo,
                 detail: None,
             })),
@@ -204,6 +207,7 @@ impl Recorder {
             violation: state.violation.take(),
             marks: std::mem::take(&mut state.marks),
             requests: state.requests,
+            by_op: std::mem::take(&mut state.by_op),
             simulated,
             detail: state.detail.take(),
         }
@@ -217,8 +221,9 @@ impl Recorder {
 impl State {
     fn mark(&mut self, what: &What) {
         let name = match what {
-            What::Request { .. } => {
+            What::Request { op, .. } => {
                 self.requests += 1;
+                *self.by_op.entry(op).or_default() += 1;
                 return;
             }
             // The hot case: count each name once, without building a string.
@@ -271,6 +276,8 @@ pub struct Record {
     pub violation: Option<Violation>,
     pub marks: BTreeMap<String, u64>,
     pub requests: u64,
+    /// Requests by what they ask for.
+    pub by_op: BTreeMap<&'static str, u64>,
     pub simulated: Duration,
     /// For a run that was watched closely.
     pub detail: Option<Box<Detail>>,

@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     catalogue::{self, CLIENT_NODE},
+    executor::{self, Simulation},
     faults,
     felt::Fate,
     net::{Link, NodeId},
@@ -70,6 +71,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(3 * 3600);
 const START_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// A world of fewer nodes than this is looked at so often.
+const SAMPLED_OFTEN: u32 = 100;
 /// What the last operation may take beyond its planned moment.
 const OPERATIONS_WITHIN: Duration = Duration::from_secs(600);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
@@ -121,12 +124,10 @@ fn on_its_thread(run: Run) -> RunResult {
         .name(format!("{} {seed}", run.scenario.name))
         .spawn(move || {
             let _running: std::sync::mpsc::Sender<()> = running;
-            let mut runtime =
-                madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-            runtime.set_time_limit(TIME_LIMIT);
+            let simulation = Simulation::new(seed).limited(TIME_LIMIT);
             // A panic of the world itself (a deadlock, a bug of the simulator) is a verdict too.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(simulate(&inside, shared, counter))
+                simulation.block_on(simulate(&inside, shared, counter))
             }));
             outcome.map_err(|panic| panic_text(&*panic))
         });
@@ -179,6 +180,7 @@ fn broken(
         violation: None,
         marks: BTreeMap::new(),
         requests: 0,
+        by_op: BTreeMap::new(),
         simulated: Duration::ZERO,
         detail: None,
     });
@@ -245,7 +247,9 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
     live_within(&world, &clients, &["ready"], START_WITHIN, "at the start").await;
     let sampling = {
         let world = world.clone();
-        madsim::task::spawn(async move { world.keep_sampling(SAMPLE_EVERY).await })
+        // A look takes as long as there are nodes; in a large world it is taken less often.
+        let every = SAMPLE_EVERY * (1 + world.node_ids().len() as u32 / SAMPLED_OFTEN);
+        executor::spawn(async move { world.keep_sampling(every).await })
     };
 
     // Safety: the plan strikes while the clients act.
@@ -285,13 +289,13 @@ async fn act(scenario: &Scenario, seed: u64, plan: &Plan, world: &World, clients
     let faults = plan.faults.iter().map(plan::Planned::at).max();
     let last = plan.ops.iter().map(|op| op.at_us).max();
     let last = last.map(Duration::from_micros).max(faults);
-    let striking = madsim::task::spawn(faults::carry_out(world.clone(), plan.faults.clone()));
+    let striking = executor::spawn(faults::carry_out(world.clone(), plan.faults.clone()));
     let specs = scenario.workload.iter().enumerate();
     let watching: Vec<_> = specs
         .filter_map(|(index, spec)| workload::watcher(clients, spec, index, seed))
-        .map(madsim::task::spawn)
+        .map(executor::spawn)
         .collect();
-    let asking = madsim::task::spawn(ops::carry_out(clients.clone(), plan.ops.clone()));
+    let asking = executor::spawn(ops::carry_out(clients.clone(), plan.ops.clone()));
     let all = async {
         let _ = asking.await;
         for task in watching {
@@ -508,9 +512,7 @@ mod tests {
     #[test]
     fn a_scenarios_drift_and_offset_reach_the_clock_of_its_node() {
         let thread = std::thread::spawn(|| {
-            let runtime =
-                madsim::runtime::Runtime::with_seed_and_config(1, madsim::Config::default());
-            runtime.block_on(async {
+            Simulation::new(1).block_on(async {
                 let mut scenario =
                     Scenario::load(&crate::scenario::root(), "clock-jump").expect("it is there");
                 scenario.node[0].drift_ppm = crate::scenario::Span::fixed(123.0);

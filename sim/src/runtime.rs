@@ -1,4 +1,4 @@
-//! The seam on madsim: what one process of one simulated node sees of its world.
+//! The seam in simulation: what one process of one simulated node sees of its world.
 //!
 //! Everything here belongs to one incarnation. When the node dies, this stays behind in whatever still
 //! holds it, and all it answers is errors.
@@ -7,16 +7,12 @@ use std::{
     fmt, io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
 use axum::body::Body;
 use bytes::Bytes;
-use madsim::runtime::NodeHandle;
 use rand_core::Rng;
 use ron_core::seam::{
     Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
@@ -28,12 +24,12 @@ use crate::{
     chaos::Chaos,
     clock::NodeClock,
     disk::{self, SimDisk},
+    executor::{AbortTask, Crew},
     felt::Felt,
     http_client::HttpClient,
     net::{Incarnation, Network, NodeId},
     offload::OffloadPools,
     seed::SimRng,
-    steps::Steps,
     timer,
 };
 
@@ -50,15 +46,13 @@ pub struct NodeParts {
     pub net: Network,
     /// The faults that took effect on this node.
     pub felt: Arc<Felt>,
-    /// Counts what its tasks do.
-    pub steps: Steps,
-    /// Told that a task of the node spins.
-    pub on_spin: Arc<dyn Fn(NodeId, &'static str) + Send + Sync>,
     /// Told of every probe.
     pub observer: Observer,
     /// Told when the disk decided that the node dies here.
-    pub on_disk_crash: Arc<dyn Fn(NodeId, Incarnation) + Send + Sync>,
+    pub on_disk_crash: OnDiskCrash,
 }
+
+pub type OnDiskCrash = Arc<dyn Fn(NodeId, Incarnation) + Send + Sync>;
 
 #[derive(Clone)]
 pub struct SimRuntime {
@@ -68,40 +62,33 @@ pub struct SimRuntime {
 pub struct Process {
     pub parts: NodeParts,
     pub incarnation: Incarnation,
-    spawner: NodeHandle,
+    crew: Arc<Crew>,
     entropy: Mutex<SimRng>,
     disk: Arc<dyn Disk>,
     http: HttpClient,
     pools: OffloadPools,
-    live_tasks: Arc<AtomicU64>,
 }
 
 impl SimRuntime {
     pub fn new(
         parts: NodeParts,
         incarnation: Incarnation,
-        spawner: NodeHandle,
+        crew: Arc<Crew>,
         entropy: SimRng,
     ) -> Self {
         let disk = parts.disk.mount();
         let process = Process {
             parts,
             incarnation,
-            spawner,
+            crew,
             entropy: Mutex::new(entropy),
             disk,
             http: HttpClient::default(),
             pools: OffloadPools::default(),
-            live_tasks: Arc::default(),
         };
         SimRuntime {
             process: Arc::new(process),
         }
-    }
-
-    /// Tasks spawned through the seam that have not ended.
-    pub fn live_tasks(&self) -> u64 {
-        self.process.live_tasks.load(Ordering::Relaxed)
     }
 }
 
@@ -171,30 +158,20 @@ impl Http for SimRuntime {
 
 impl Tasks for SimRuntime {
     fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
-        let guard = LiveTask::new(&self.process.live_tasks);
-        let NodeParts {
-            id, steps, on_spin, ..
-        } = &self.process.parts;
-        let (id, on_spin) = (*id, on_spin.clone());
-        let task = async move {
-            let _guard = guard;
-            task.await;
-        };
-        let task = steps.count(task, move || on_spin(id, name));
-        let handle = self.process.spawner.spawn(task);
-        Box::new(SimAbort(handle.abort_handle()))
+        Box::new(AbortTask(self.process.crew.spawn_live(name, task)))
     }
 
     fn offload(&self, pool: Pool, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
         let (done, finished) = oneshot::channel::<()>();
         let process = self.process.clone();
         let ticket = process.pools.queue(pool);
-        self.process.spawner.spawn(async move {
+        let job = async move {
             ticket.turn().await;
             process.run_offloaded(pool, job).await;
             drop(ticket);
             let _ = done.send(());
-        });
+        };
+        self.process.crew.spawn("offload", Box::pin(job));
         // An incarnation that died in the middle never answers, as a dead process would not.
         Box::pin(async move {
             if finished.await.is_err() {
@@ -251,28 +228,5 @@ impl Probe for SimRuntime {
 impl Runtime for SimRuntime {
     fn disk(&self) -> Arc<dyn Disk> {
         self.process.disk.clone()
-    }
-}
-
-struct SimAbort(madsim::task::AbortHandle);
-
-impl Abort for SimAbort {
-    fn abort(&self) {
-        self.0.abort();
-    }
-}
-
-struct LiveTask(Arc<AtomicU64>);
-
-impl LiveTask {
-    fn new(count: &Arc<AtomicU64>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        LiveTask(count.clone())
-    }
-}
-
-impl Drop for LiveTask {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -30,6 +30,14 @@ pub fn pick_duration(rng: &mut SimRng, (lo, hi): (Duration, Duration)) -> Durati
     Duration::from_nanos(pick(rng, lo.as_nanos() as u64, hi.as_nanos() as u64))
 }
 
+/// A duration from `lo` on, exponentially distributed with `rate` per `hi - lo`, and `hi` at most.
+pub fn pick_on_curve(rng: &mut SimRng, (lo, hi): (Duration, Duration), rate: f64) -> Duration {
+    // 53 bits, never 0.
+    let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    let part = (-even.ln() / rate).min(1.0);
+    lo + (hi - lo).mul_f64(part)
+}
+
 /// True in `parts` of 10,000 cases.
 pub fn chance(rng: &mut SimRng, parts_per_10_000: u32) -> bool {
     parts_per_10_000 > 0 && pick(rng, 0, 9_999) < u64::from(parts_per_10_000)
@@ -45,6 +53,18 @@ mod tests {
         assert_eq!(draw(7, "net"), draw(7, "net"));
         assert_ne!(draw(7, "net"), draw(7, "disk"));
         assert_ne!(draw(7, "net"), draw(8, "net"));
+    }
+
+    #[test]
+    fn a_curve_stays_in_its_range_and_leans_to_the_short_end() {
+        let mut rng = stream(1, "curve");
+        let ms = Duration::from_millis;
+        let drawn: Vec<_> = (0..2000)
+            .map(|_| pick_on_curve(&mut rng, (ms(10), ms(110)), 5.0))
+            .collect();
+        assert!(drawn.iter().all(|d| (ms(10)..=ms(110)).contains(d)));
+        let mean = drawn.iter().sum::<Duration>() / 2000;
+        assert!((ms(28)..=ms(32)).contains(&mean), "{mean:?}");
     }
 
     #[test]

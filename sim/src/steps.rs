@@ -6,13 +6,10 @@
 //! heartbeat.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -45,18 +42,11 @@ impl Steps {
         self.shared.taken.load(Ordering::Relaxed)
     }
 
-    /// Counts the steps of `task`; `on_spin` is told once if it was the one that broke the budget.
-    pub fn count<F: Future>(&self, task: F, on_spin: impl FnOnce() + Send + 'static) -> Counted<F> {
-        Counted {
-            steps: self.clone(),
-            on_spin: Some(Box::new(on_spin)),
-            task: Box::pin(task),
-        }
-    }
-
-    /// False once the world is frozen.
-    fn step(&self) -> Step {
-        let taken = self.shared.taken.fetch_add(1, Ordering::Relaxed) + 1;
+    /// A task is about to take one.
+    pub(crate) fn step(&self) -> Step {
+        // One thread writes, others only read: no need for an atomic addition.
+        let taken = self.shared.taken.load(Ordering::Relaxed) + 1;
+        self.shared.taken.store(taken, Ordering::Relaxed);
         if self.shared.frozen.load(Ordering::Relaxed) {
             return Step::Frozen;
         }
@@ -76,32 +66,9 @@ impl Steps {
     }
 }
 
-enum Step {
+pub(crate) enum Step {
     Go,
     /// This one broke the budget.
     Spun,
     Frozen,
-}
-
-pub struct Counted<F> {
-    steps: Steps,
-    on_spin: Option<Box<dyn FnOnce() + Send>>,
-    task: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Counted<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        match self.steps.step() {
-            Step::Go => self.task.as_mut().poll(cx),
-            Step::Spun => {
-                if let Some(tell) = self.on_spin.take() {
-                    tell();
-                }
-                Poll::Pending
-            }
-            Step::Frozen => Poll::Pending,
-        }
-    }
 }

@@ -33,6 +33,8 @@ pub struct SweepResult {
     pub failures: Vec<RunResult>,
     pub violations: u64,
     pub requests: u64,
+    /// Requests by what they ask for.
+    pub by_op: BTreeMap<&'static str, u64>,
     pub events: u64,
     pub simulated: Duration,
     pub wall: Duration,
@@ -105,6 +107,9 @@ impl SweepResult {
     fn add(&mut self, run: RunResult) {
         self.seeds += 1;
         self.requests += run.record.requests;
+        for (op, count) in &run.record.by_op {
+            *self.by_op.entry(op).or_default() += count;
+        }
         self.events += run.record.events;
         self.simulated += run.record.simulated;
         let failed = run.violation().is_some();
@@ -157,6 +162,16 @@ impl SweepResult {
             "{} seeds, {} violations, {seeds:.1} seeds/s, {ratio:.0}x real time",
             self.seeds, self.violations
         )
+    }
+
+    /// How many of each kind of request, and how many of them in a second of real time.
+    pub fn ops_line(&self) -> String {
+        let secs = self.wall.as_secs_f64().max(0.001);
+        let told = self.by_op.iter().map(|(op, count)| {
+            let rate = *count as f64 / secs;
+            format!("{count} {op} ({rate:.0}/s)")
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 
     pub fn requests_line(&self) -> String {

@@ -5,21 +5,21 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
-use madsim::runtime::Handle;
 use ron_core::{Env, shutdown::Shutdown, view::TaskView};
 
 use crate::{
     chaos::Chaos,
     clock::NodeClock,
     disk::SimDisk,
+    executor::{Crew, OnSpin},
     net::{Incarnation, Link, Network, NodeId},
     oracle::{NO_SPIN, NodeView, WorldView},
     recorder::Recorder,
-    runtime::{NodeParts, SimRuntime},
+    runtime::{NodeParts, Observer, OnDiskCrash, SimRuntime},
     seed::{self, SimRng},
     service::{Inspector, ProcessContext, SimService},
     steps::Steps,
@@ -33,19 +33,21 @@ pub struct World {
 }
 
 struct Inner {
-    handle: Handle,
     seed: u64,
     net: Network,
     recorder: Recorder,
     nodes: Mutex<Vec<Node>>,
     plant: Option<String>,
     steps: Steps,
+    observer: Observer,
+    on_disk_crash: OnDiskCrash,
 }
 
 struct Node {
     name: String,
     parts: NodeParts,
-    madsim: madsim::task::NodeId,
+    /// The tasks of its last process.
+    crew: Option<Arc<Crew>>,
     service: Option<Arc<dyn SimService>>,
     config: toml::Table,
     incarnation: u32,
@@ -85,17 +87,17 @@ impl World {
         plant: Option<String>,
         steps: Steps,
     ) -> Self {
-        World {
-            inner: Arc::new(Inner {
-                handle: Handle::current(),
-                seed,
-                net: Network::new(seed::stream(seed, "net"), link),
-                recorder,
-                nodes: Mutex::default(),
-                plant,
-                steps,
-            }),
-        }
+        let inner = Arc::new_cyclic(|world: &Weak<Inner>| Inner {
+            seed,
+            net: Network::new(seed::stream(seed, "net"), link),
+            observer: observer(recorder.clone()),
+            on_disk_crash: on_disk_crash(world.clone()),
+            recorder,
+            nodes: Mutex::default(),
+            plant,
+            steps,
+        });
+        World { inner }
     }
 
     pub fn seed(&self) -> u64 {
@@ -128,13 +130,10 @@ impl World {
         if let Some(service) = &service {
             service.prepare(&disk);
         }
-        let recorder = self.inner.recorder.clone();
-        recorder.add_node(name);
+        self.inner.recorder.add_node(name);
         self.inner.net.add_host(name, id, id.default_ip());
         let felt = self.inner.net.felt(id);
         disk.note_in(felt.clone());
-        let world = Arc::downgrade(&self.inner);
-        let spinning = recorder.clone();
         let parts = NodeParts {
             id,
             clock: Arc::new(NodeClock::noting(felt.clone())),
@@ -142,35 +141,13 @@ impl World {
             chaos: Arc::new(Chaos::new(felt.clone())),
             net: self.inner.net.clone(),
             felt,
-            steps: self.inner.steps.clone(),
-            on_spin: Arc::new(move |node, task| {
-                let name = spinning.node_name(node);
-                spinning.violate(
-                    NO_SPIN,
-                    format!("{name}: the task {task} or another one spins"),
-                );
-            }),
-            observer: Arc::new(move |node, event, number, detail| {
-                if crate::conformance::is_spec(event) {
-                    return recorder.spec(node, event, number, detail);
-                }
-                let what = What::Probe {
-                    event,
-                    id: number,
-                    detail: detail.to_string(),
-                };
-                recorder.record(Some(node), what);
-            }),
-            on_disk_crash: Arc::new(move |node, incarnation| {
-                if let Some(inner) = world.upgrade() {
-                    World { inner }.die_if(node, incarnation, Death::Power, "in a disk operation");
-                }
-            }),
+            observer: self.inner.observer.clone(),
+            on_disk_crash: self.inner.on_disk_crash.clone(),
         };
         nodes.push(Node {
             name: name.to_owned(),
             parts,
-            madsim: self.inner.handle.create_node().name(name).build().id(),
+            crew: None,
             service,
             config,
             incarnation: 0,
@@ -197,19 +174,17 @@ impl World {
         node.inspector = Inspector::default();
         let incarnation = Incarnation(node.incarnation);
         // A fresh set of tasks: whatever the last incarnation left behind dies with its own.
-        self.inner.handle.restart(node.madsim);
-        let spawner = self
-            .inner
-            .handle
-            .get_node(node.madsim)
-            .expect("the node exists");
+        let crew = Crew::new(Some((self.inner.steps.clone(), self.on_spin(id))));
+        if let Some(old) = node.crew.replace(crew.clone()) {
+            old.kill();
+        }
         self.inner.net.host_up(id, incarnation);
         let entropy = seed::stream(
             self.inner.seed,
             &format!("entropy {} {}", node.name, node.incarnation),
         );
-        let runtime = SimRuntime::new(node.parts.clone(), incarnation, spawner.clone(), entropy);
-        let env = Env::new(runtime.clone());
+        let runtime = SimRuntime::new(node.parts.clone(), incarnation, crew.clone(), entropy);
+        let env = Env::new(runtime);
         node.env = Some(env.clone());
         let Some(service) = node.service.clone() else {
             return;
@@ -231,13 +206,22 @@ impl World {
             },
         );
         let world = self.clone();
-        let NodeParts { steps, on_spin, .. } = self.node_parts(id);
+        let alive = crew.clone();
         let process = async move {
             let mut report = service.run(context).await;
-            report.alive = runtime.live_tasks();
+            report.alive = alive.live();
             world.process_ended(id, incarnation, report);
         };
-        spawner.spawn(steps.count(process, move || on_spin(id, "main")));
+        crew.spawn("main", Box::pin(process));
+    }
+
+    fn on_spin(&self, id: NodeId) -> OnSpin {
+        let recorder = self.inner.recorder.clone();
+        Arc::new(move |task| {
+            let name = recorder.node_name(id);
+            let why = format!("{name}: the task {task} or another one spins");
+            recorder.violate(NO_SPIN, why);
+        })
     }
 
     /// The service returned: the process exits, and its machine closes what it left open.
@@ -247,7 +231,7 @@ impl World {
         incarnation: Incarnation,
         report: crate::trace::StopReport,
     ) {
-        let madsim = {
+        let crew = {
             let mut nodes = self.lock();
             let node = &mut nodes[id.0 as usize];
             if node.incarnation != incarnation.0 || node.status != Status::Up {
@@ -255,14 +239,16 @@ impl World {
             }
             node.status = Status::Stopped;
             node.env = None;
-            node.madsim
+            node.crew.clone()
         };
         self.inner
             .recorder
             .record(Some(id), What::Stopped { report });
         self.inner.net.process_died(id);
         self.node_parts(id).disk.kill();
-        self.inner.handle.kill(madsim);
+        if let Some(crew) = crew {
+            crew.kill();
+        }
     }
 
     pub fn ask_shutdown(&self, id: NodeId) {
@@ -284,7 +270,7 @@ impl World {
     }
 
     fn die_if(&self, id: NodeId, incarnation: Incarnation, how: Death, why: &'static str) {
-        let (madsim, disk) = {
+        let (crew, disk) = {
             let mut nodes = self.lock();
             let node = &mut nodes[id.0 as usize];
             if node.incarnation != incarnation.0 || node.status != Status::Up {
@@ -293,7 +279,7 @@ impl World {
             node.status = Status::Down;
             node.env = None;
             node.paused = false;
-            (node.madsim, node.parts.disk.clone())
+            (node.crew.clone(), node.parts.disk.clone())
         };
         self.inner
             .recorder
@@ -310,7 +296,9 @@ impl World {
                 disk.power_off();
             }
         }
-        self.inner.handle.kill(madsim);
+        if let Some(crew) = crew {
+            crew.kill();
+        }
     }
 
     /// Kills the process, if it lives, and starts a new one at once.
@@ -324,7 +312,7 @@ impl World {
         let node = &mut nodes[id.0 as usize];
         if node.status == Status::Up && !node.paused {
             node.paused = true;
-            self.inner.handle.pause(node.madsim);
+            node.crew.iter().for_each(|crew| crew.pause());
         }
     }
 
@@ -332,7 +320,7 @@ impl World {
         let mut nodes = self.lock();
         let node = &mut nodes[id.0 as usize];
         if std::mem::take(&mut node.paused) {
-            self.inner.handle.resume(node.madsim);
+            node.crew.iter().for_each(|crew| crew.resume());
         }
     }
 
@@ -446,4 +434,23 @@ impl World {
     fn lock(&self) -> MutexGuard<'_, Vec<Node>> {
         self.inner.nodes.lock().unwrap()
     }
+}
+
+/// Takes the probes of every node.
+fn observer(recorder: Recorder) -> Observer {
+    Arc::new(move |node, event, id, detail| {
+        if crate::conformance::is_spec(event) {
+            return recorder.spec(node, event, id, detail);
+        }
+        let detail = detail.to_string();
+        recorder.record(Some(node), What::Probe { event, id, detail });
+    })
+}
+
+fn on_disk_crash(world: Weak<Inner>) -> OnDiskCrash {
+    Arc::new(move |node, incarnation| {
+        if let Some(inner) = world.upgrade() {
+            World { inner }.die_if(node, incarnation, Death::Power, "in a disk operation");
+        }
+    })
 }

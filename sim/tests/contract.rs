@@ -10,6 +10,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use contract::{Case, Pair};
 use libtest_mimic::{Arguments, Failed, Trial};
 use sim::{
+    executor::Simulation,
     net::{Link, NodeId},
     recorder::Recorder,
     world::World,
@@ -30,9 +31,7 @@ fn main() -> ExitCode {
 
 fn run(case: Case, seed: u64) -> Result<(), Failed> {
     let thread = std::thread::spawn(move || {
-        let runtime =
-            madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-        runtime.block_on(async move {
+        Simulation::new(seed).block_on(async move {
             let world = World::new(
                 seed,
                 Link::default(),

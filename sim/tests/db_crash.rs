@@ -13,6 +13,7 @@ use ron_core::{
 };
 use sim::{
     disk::{DiskFaults, Fault, Image, SimDisk},
+    executor::Simulation,
     faults::untroubled,
     net::{Link, NodeId},
     recorder::Recorder,
@@ -34,10 +35,8 @@ fn on_a_machine<F: Future<Output = ()> + 'static>(
     body: impl FnOnce(Machine) -> F + Send + 'static,
 ) {
     let thread = std::thread::spawn(move || {
-        let config = madsim::Config::default();
-        let mut runtime = madsim::runtime::Runtime::with_seed_and_config(seed, config);
-        runtime.set_time_limit(Duration::from_secs(36_000));
-        runtime.block_on(async move {
+        let simulation = Simulation::new(seed).limited(Duration::from_secs(36_000));
+        simulation.block_on(async move {
             let recorder = Recorder::new(Vec::new(), false, false);
             let world = World::new(seed, Link::default(), recorder, None);
             let node = world.add_node("a", None, toml::Table::new());

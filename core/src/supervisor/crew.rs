@@ -38,7 +38,8 @@ pub(super) struct Crew {
     began: Instant,
     phases: Vec<Phase>,
     shutdown: Shutdown,
-    members: BTreeMap<TaskId, Member>,
+    /// Boxed: a map has room for a dozen, most processes have a few.
+    members: BTreeMap<TaskId, Box<Member>>,
     endings: FuturesUnordered<Ending>,
     timers: BTreeSet<(Instant, Timer)>,
     /// Why the process stops, once it does.
@@ -133,13 +134,13 @@ impl Crew {
             gate,
             running: None,
         };
-        self.members.insert(id, member);
+        self.members.insert(id, Box::new(member));
         self.set_gate(id);
         self.apply(actions);
         Some(id)
     }
 
-    pub async fn run(mut self, mut commands: mpsc::Receiver<Command>) -> Report {
+    pub async fn run(&mut self, mut commands: mpsc::Receiver<Command>) -> Report {
         self.view.lock().started = true;
         self.process_gate.open();
         // One timer, made anew only when another time is due next.
@@ -187,8 +188,8 @@ impl Crew {
                 self.announced = true;
                 self.drain(reason);
             }
-            Event::Command(Command::Start(rules, factory, reply)) => {
-                let _ = reply.send(self.register(rules, factory));
+            Event::Command(Command::Start(start)) => {
+                let _ = start.reply.send(self.register(start.rules, start.factory));
             }
             Event::Command(Command::Stop(id)) => {
                 self.env

@@ -2,7 +2,10 @@
 //!
 //! Always: never more series than declared, plus `other`, which takes the rest.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -13,13 +16,21 @@ pub type Gauges = Labelled<IntGaugeVec>;
 pub type Histograms = Labelled<HistogramVec>;
 
 /// A metric with labels, and a bound on how many series it may have. Ask [`with`](Self::with) once and
-/// keep the handle: counting is then one atomic add.
-#[derive(Clone)]
-pub struct Labelled<V> {
-    pub(super) vec: V,
+/// keep the handle: counting is then one atomic add. Clones are the same metric.
+pub struct Labelled<V>(Arc<Series<V>>);
+
+struct Series<V> {
+    /// Made with its first series: without one nothing is exported.
+    vec: LazyLock<V, Box<dyn FnOnce() -> V + Send + Sync>>,
     width: usize,
     max_series: usize,
-    seen: Arc<RankedMutex<BTreeSet<Vec<String>>>>,
+    seen: RankedMutex<BTreeSet<Vec<String>>>,
+}
+
+impl<V> Clone for Labelled<V> {
+    fn clone(&self) -> Self {
+        Labelled(self.0.clone())
+    }
 }
 
 /// The three labelled kinds, which share no trait of their own.
@@ -47,13 +58,23 @@ macro_rules! families {
 families!(IntCounterVec => IntCounter, IntGaugeVec => IntGauge, HistogramVec => Histogram);
 
 impl<V: Family> Labelled<V> {
-    pub(super) fn new(vec: V, width: usize, max_series: usize) -> Self {
-        Labelled {
-            vec,
+    pub(super) fn new(
+        width: usize,
+        max_series: usize,
+        make: impl FnOnce() -> V + Send + Sync + 'static,
+    ) -> Self {
+        Labelled(Arc::new(Series {
+            vec: LazyLock::new(Box::new(make)),
             width,
             max_series,
-            seen: Arc::new(RankedMutex::new(SERIES, BTreeSet::new())),
-        }
+            seen: RankedMutex::new(SERIES, BTreeSet::new()),
+        }))
+    }
+
+    /// The metric, if it has ever had a series.
+    pub(super) fn made(&self) -> Option<&V> {
+        let seen = !self.0.seen.lock().is_empty();
+        seen.then(|| &*self.0.vec)
     }
 
     /// The series with these label values, in declared order.
@@ -61,26 +82,27 @@ impl<V: Family> Labelled<V> {
     /// # Panics
     /// If the number of values is not that of the declared labels.
     pub fn with(&self, values: &[&str]) -> V::Handle {
-        assert_eq!(values.len(), self.width, "one value per declared label");
+        let width = self.0.width;
+        assert_eq!(values.len(), width, "one value per declared label");
         if self.admit(values) {
-            self.vec.handle(values)
+            self.0.vec.handle(values)
         } else {
-            self.vec.handle(&vec!["other"; self.width])
+            self.0.vec.handle(&vec!["other"; width])
         }
     }
 
     /// Ends a series and makes room for another: for labels that move on, such as epochs.
     pub fn forget(&self, values: &[&str]) {
         let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
-        if self.seen.lock().remove(&owned) {
-            self.vec.forget(values);
+        if self.0.seen.lock().remove(&owned) {
+            self.0.vec.forget(values);
         }
     }
 
     fn admit(&self, values: &[&str]) -> bool {
         let owned: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let mut seen = self.seen.lock();
-        if seen.len() < self.max_series {
+        let mut seen = self.0.seen.lock();
+        if seen.len() < self.0.max_series {
             seen.insert(owned);
             return true;
         }

@@ -1,124 +1,148 @@
-//! Makes metrics: registers and declares in one step, so that neither happens without the other.
+//! Makes metrics. A metric is declared at once and made when it is first counted in: a process that does
+//! nothing yet, and there may be ten thousand of them in one simulation, holds next to nothing here.
 
 use prometheus::{
-    IntCounter, IntCounterVec, Opts, Registry,
-    core::{Collector, Desc},
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+    core::Collector,
     proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
 };
 
-use super::{Counters, Labelled, MetricDecl};
+use super::{Counters, Gauges, Histograms, Labelled};
 
-pub(super) struct Maker<'a> {
-    pub(super) prefix: &'static str,
-    pub(super) registry: &'a Registry,
-    pub(super) decls: Vec<MetricDecl>,
+/// What a metric is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spec {
+    /// Without the prefix.
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
 }
 
-impl Maker<'_> {
-    pub(super) fn declare(
-        &mut self,
+/// Where metrics of one instance are registered.
+#[derive(Clone)]
+pub(super) struct Maker {
+    pub prefix: &'static str,
+    pub registry: Registry,
+}
+
+impl Maker {
+    fn opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(format!("{}{name}", self.prefix), help)
+    }
+
+    fn registered<C: Collector + Clone + 'static>(
+        &self,
         name: &str,
-        kind: &'static str,
-        labels: &[&'static str],
-        help: &'static str,
-    ) -> String {
-        let full = format!("{}{name}", self.prefix);
-        self.decls.push(MetricDecl {
-            name: full.clone(),
-            kind,
-            labels: labels.to_vec(),
-            help,
-        });
-        full
+        made: prometheus::Result<C>,
+    ) -> C {
+        let made = must(name, made);
+        must(name, self.registry.register(Box::new(made.clone())));
+        made
     }
 
-    pub(super) fn register(&self, name: &str, collector: impl Collector + 'static) {
-        must(name, self.registry.register(Box::new(collector)));
+    pub fn counter(&self, name: &'static str, help: &'static str) -> IntCounter {
+        self.registered(name, IntCounter::with_opts(self.opts(name, help)))
     }
 
-    pub(super) fn counter(&mut self, name: &'static str, help: &'static str) -> IntCounter {
-        self.counters(name, help, &[], 1).with(&[])
+    pub fn gauge(&self, name: &'static str, help: &'static str) -> IntGauge {
+        self.registered(name, IntGauge::with_opts(self.opts(name, help)))
     }
 
-    pub(super) fn counters(
-        &mut self,
+    pub fn histogram(&self, name: &'static str, help: &'static str, buckets: &[f64]) -> Histogram {
+        let opts = HistogramOpts::from(self.opts(name, help)).buckets(buckets.to_vec());
+        self.registered(name, Histogram::with_opts(opts))
+    }
+
+    pub fn counters(
+        &self,
         name: &'static str,
         help: &'static str,
         labels: &[&'static str],
         max_series: usize,
     ) -> Counters {
-        let opts = Opts::new(self.declare(name, "counter", labels, help), help);
-        let vec = must(name, IntCounterVec::new(opts, labels));
-        self.register(name, vec.clone());
-        Labelled::new(vec, labels.len(), max_series)
+        let (maker, owned) = (self.clone(), labels.to_vec());
+        Labelled::new(labels.len(), max_series, move || {
+            let vec = IntCounterVec::new(maker.opts(name, help), &owned);
+            maker.registered(name, vec)
+        })
     }
 
-    pub(super) fn pull(
-        &mut self,
+    pub fn gauges(
+        &self,
         name: &'static str,
         help: &'static str,
-        kind: MetricType,
         labels: &[&'static str],
-        read: impl Fn() -> Samples + Send + Sync + 'static,
-    ) {
-        let word = if kind == MetricType::GAUGE {
-            "gauge"
-        } else {
-            "counter"
-        };
-        let full = self.declare(name, word, labels, help);
-        let owned = labels.iter().map(ToString::to_string).collect();
-        let desc = Desc::new(full, help.to_owned(), owned, Default::default());
-        let desc = must(name, desc);
-        self.register(name, Pull { desc, kind, read });
+        max_series: usize,
+    ) -> Gauges {
+        let (maker, owned) = (self.clone(), labels.to_vec());
+        Labelled::new(labels.len(), max_series, move || {
+            let vec = IntGaugeVec::new(maker.opts(name, help), &owned);
+            maker.registered(name, vec)
+        })
+    }
+
+    pub fn histograms(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[&'static str],
+        max_series: usize,
+        buckets: &[f64],
+    ) -> Histograms {
+        let (maker, owned, buckets) = (self.clone(), labels.to_vec(), buckets.to_vec());
+        Labelled::new(labels.len(), max_series, move || {
+            let opts = HistogramOpts::from(maker.opts(name, help)).buckets(buckets);
+            maker.registered(name, HistogramVec::new(opts, &owned))
+        })
     }
 }
 
 /// Label values and the number that belongs to them.
 pub(super) type Samples = Vec<(Vec<String>, f64)>;
 
+/// A metric whose values somebody else keeps.
+pub(super) fn family(prefix: &str, spec: Spec, samples: Samples) -> MetricFamily {
+    let kind = if spec.kind == "gauge" {
+        MetricType::GAUGE
+    } else {
+        MetricType::COUNTER
+    };
+    let metrics = samples.into_iter().map(|(values, value)| {
+        let pair = |(name, value): (&&str, String)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value(value);
+            pair
+        };
+        let pairs = spec.labels.iter().zip(values).map(pair);
+        let mut metric = Metric::from_label(pairs.collect());
+        if kind == MetricType::GAUGE {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        } else {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        }
+        metric
+    });
+    let mut family = MetricFamily::default();
+    family.set_name(format!("{prefix}{}", spec.name));
+    family.set_help(spec.help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics.collect());
+    family
+}
+
 pub(super) fn must<T>(name: &str, made: prometheus::Result<T>) -> T {
     made.unwrap_or_else(|error| panic!("metric `{name}`: {error}"))
 }
 
-/// A metric whose values are read when it is gathered.
-struct Pull<F> {
-    desc: Desc,
-    kind: MetricType,
-    read: F,
-}
-
-impl<F: Fn() -> Samples + Send + Sync> Collector for Pull<F> {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let metrics = (self.read)().into_iter().map(|(values, value)| {
-            let pair = |(name, value): (&String, String)| {
-                let mut pair = LabelPair::default();
-                pair.set_name(name.clone());
-                pair.set_value(value);
-                pair
-            };
-            let pairs = self.desc.variable_labels.iter().zip(values).map(pair);
-            let mut metric = Metric::from_label(pairs.collect());
-            if self.kind == MetricType::GAUGE {
-                let mut gauge = Gauge::default();
-                gauge.set_value(value);
-                metric.set_gauge(gauge);
-            } else {
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                metric.set_counter(counter);
-            }
-            metric
-        });
-        let mut family = MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(self.kind);
-        family.set_metric(metrics.collect());
-        vec![family]
-    }
+/// Letters, digits, `_` and `:`, and no digit first: asked when a metric is declared, not when it is made.
+pub(super) fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    !name.is_empty() && name.chars().all(allowed) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

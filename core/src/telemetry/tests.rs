@@ -258,6 +258,20 @@ fn histograms_and_gauges_are_exported_and_everything_exported_is_declared() {
 }
 
 #[test]
+#[should_panic(expected = "taken")]
+fn a_name_is_taken_once_even_if_its_metric_was_never_used() {
+    let telemetry = Telemetry::new("kms", "");
+    telemetry.counters("signs_total", "Signs", &["alg"], 4);
+    telemetry.gauge("signs_total", "Signs");
+}
+
+#[test]
+#[should_panic(expected = "not a name")]
+fn a_bad_name_is_refused_when_it_is_declared() {
+    Telemetry::new("kms", "").counters("signs-total", "Signs", &["alg"], 4);
+}
+
+#[test]
 fn two_instances_share_nothing() {
     let (a, b) = (Telemetry::new("kms", ""), Telemetry::new("kms", ""));
     a.counter("signs_total", "Signs").inc();

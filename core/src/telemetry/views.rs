@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use prometheus::{core::Collector, proto::MetricType};
+use prometheus::{core::Collector, proto::MetricFamily};
 
 use super::{
     Kernel, Refusals,
-    make::{Maker, Samples},
+    make::{Samples, Spec, family},
 };
 use crate::{
     Env,
@@ -23,116 +23,153 @@ pub(super) struct Views {
     pub(super) tasks: Vec<Arc<dyn TaskView>>,
     pub(super) buses: Vec<(&'static str, Read)>,
     pub(super) envs: Vec<Env>,
+    /// Single numbers that a service keeps.
+    pub(super) numbers: Vec<(Spec, ReadNumber)>,
 }
 
 pub(super) type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub(super) type ReadNumber = Arc<dyn Fn() -> f64 + Send + Sync>;
 
-pub(super) const BUSY: (&str, &str) = (
+const DEPTH: Spec = gauge("queue_depth", &["queue"], "Items waiting in a queue");
+const DROPPED: Spec = counter(
+    "queue_dropped_total",
+    &["queue"],
+    "Items that a queue lost by policy",
+);
+pub(super) const BUSY: Spec = counter(
     "busy_rejections_total",
+    &["endpoint", "queue"],
     "Requests or jobs refused because a queue or limit was full",
 );
+const SPAWNED: Spec = counter("tasks_spawned_total", &["kind"], "Tasks started");
+const ABORTED: Spec = counter(
+    "tasks_aborted_total",
+    &["kind"],
+    "Tasks stopped by force after the drain deadline",
+);
+const CANCELED: Spec = counter(
+    "tasks_canceled_total",
+    &["kind"],
+    "Tasks that ended because they were asked to",
+);
+const RESTARTS: Spec = counter(
+    "service_restarts_total",
+    &["task"],
+    "Restarts of a task after it failed",
+);
+const ABANDONED: Spec = counter(
+    "offload_abandoned_total",
+    &[],
+    "Offloaded calls whose caller went away first",
+);
+const LAGGED: Spec = counter(
+    "bus_lagged_total",
+    &["bus"],
+    "Events that slow subscribers of a bus missed",
+);
+const MALFORMED: Spec = counter(
+    "deadline_header_malformed_total",
+    &[],
+    "Deadline headers that could not be read and were ignored",
+);
 
-pub(super) fn export_views(m: &mut Maker<'_>, views: &Arc<RankedMutex<Views>>, kernel: &Kernel) {
-    use MetricType::{COUNTER, GAUGE};
-    let v = views.clone();
-    m.pull(
-        "queue_depth",
-        "Items waiting in a queue",
-        GAUGE,
-        &["queue"],
-        move || {
-            let depth = |(s, _): (QueueStats, Refusals)| (vec![s.name.to_owned()], s.depth as f64);
-            sum(queue_stats(&v).into_iter().map(depth))
-        },
-    );
-    let v = views.clone();
-    let help = "Items that a queue lost by policy";
-    m.pull(
-        "queue_dropped_total",
+/// Every metric that is read on export.
+pub(super) const VIEWED: [Spec; 10] = [
+    DEPTH, DROPPED, BUSY, SPAWNED, ABORTED, CANCELED, RESTARTS, ABANDONED, LAGGED, MALFORMED,
+];
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Spec {
+    Spec {
+        name,
+        kind: "counter",
+        labels,
         help,
-        COUNTER,
-        &["queue"],
-        move || {
-            sum(queue_stats(&v).into_iter().map(|(s, refusals)| {
-                let refused = if refusals == Refusals::Dropped {
-                    s.refused
-                } else {
-                    0
-                };
-                (vec![s.name.to_owned()], (s.dropped + refused) as f64)
-            }))
-        },
-    );
-    let (v, own) = (views.clone(), kernel.busy_rejections.clone());
-    m.pull(BUSY.0, BUSY.1, COUNTER, &["endpoint", "queue"], move || {
-        let own = own
-            .vec
-            .collect()
-            .into_iter()
-            .flat_map(|f| f.get_metric().to_vec());
-        let own = own.map(|m| {
-            let values = m.get_label().iter().map(|l| l.value().to_owned());
-            (values.collect(), m.get_counter().get_value())
-        });
-        let queues = queue_stats(&v)
-            .into_iter()
-            .filter_map(|(s, refusals)| match refusals {
-                Refusals::Busy { endpoint } => Some((
-                    vec![endpoint.to_owned(), s.name.to_owned()],
-                    s.refused as f64,
-                )),
-                Refusals::Dropped => None,
-            });
-        sum(own.chain(queues))
-    });
-    type Count = fn(&TaskCounts) -> u64;
-    let per_kind: [(&str, &str, &str, Count); 4] = [
-        ("tasks_spawned_total", "Tasks started", "kind", |c| {
-            c.spawned
-        }),
-        (
-            "tasks_aborted_total",
-            "Tasks stopped by force after the drain deadline",
-            "kind",
-            |c| c.aborted,
-        ),
-        (
-            "tasks_canceled_total",
-            "Tasks that ended because they were asked to",
-            "kind",
-            |c| c.canceled,
-        ),
-        (
-            "service_restarts_total",
-            "Restarts of a task after it failed",
-            "task",
-            |c| c.restarted,
-        ),
-    ];
-    for (name, help, label, count) in per_kind {
-        let v = views.clone();
-        m.pull(name, help, COUNTER, &[label], move || {
-            let tasks = task_counts(&v).into_iter();
-            tasks
-                .map(|(kind, c)| (vec![kind.to_owned()], count(&c) as f64))
-                .collect()
-        });
     }
-    let v = views.clone();
-    let help = "Offloaded calls whose caller went away first";
-    m.pull("offload_abandoned_total", help, COUNTER, &[], move || {
-        let envs = v.lock().envs.clone();
-        let count = |env: &Env| env.stats().offload_abandoned.load(Ordering::Relaxed);
-        vec![(vec![], envs.iter().map(count).sum::<u64>() as f64)]
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Spec {
+    Spec {
+        kind: "gauge",
+        ..counter(name, labels, help)
+    }
+}
+
+/// All of them as they are now.
+pub(super) fn gather(
+    prefix: &str,
+    views: &RankedMutex<Views>,
+    kernel: &Kernel,
+) -> Vec<MetricFamily> {
+    let queues = queue_stats(views);
+    let depths = queues.iter().map(|(s, _)| (named(s), s.depth as f64));
+    let dropped = queues.iter().map(|(s, refusals)| {
+        let refused = if *refusals == Refusals::Dropped {
+            s.refused
+        } else {
+            0
+        };
+        (named(s), (s.dropped + refused) as f64)
     });
-    let v = views.clone();
-    let help = "Events that slow subscribers of a bus missed";
-    m.pull("bus_lagged_total", help, COUNTER, &["bus"], move || {
-        let buses = v.lock().buses.clone();
-        sum(buses
-            .into_iter()
-            .map(|(bus, lagged)| (vec![bus.to_owned()], lagged() as f64)))
+    let mut all = vec![
+        (DEPTH, sum(depths)),
+        (DROPPED, sum(dropped)),
+        (BUSY, busy(&queues, kernel)),
+    ];
+    let tasks = task_counts(views);
+    type Count = fn(&TaskCounts) -> u64;
+    let per_kind: [(Spec, Count); 4] = [
+        (SPAWNED, |c| c.spawned),
+        (ABORTED, |c| c.aborted),
+        (CANCELED, |c| c.canceled),
+        (RESTARTS, |c| c.restarted),
+    ];
+    for (spec, count) in per_kind {
+        let counts = tasks.iter();
+        let counts = counts.map(|(kind, c)| (vec![(*kind).to_owned()], count(c) as f64));
+        all.push((spec, counts.collect()));
+    }
+    let envs = views.lock().envs.clone();
+    let abandoned = |env: &Env| env.stats().offload_abandoned.load(Ordering::Relaxed);
+    let abandoned = envs.iter().map(abandoned).sum::<u64>();
+    all.push((ABANDONED, vec![(vec![], abandoned as f64)]));
+    let buses = views.lock().buses.clone();
+    let lagged = buses.into_iter();
+    let lagged = lagged.map(|(bus, lagged)| (vec![bus.to_owned()], lagged() as f64));
+    all.push((LAGGED, sum(lagged)));
+    let malformed = kernel.deadline_header_malformed.get();
+    all.push((MALFORMED, vec![(vec![], malformed as f64)]));
+    let numbers = views.lock().numbers.clone();
+    let numbers = numbers.into_iter();
+    all.extend(numbers.map(|(spec, read)| (spec, vec![(vec![], read())])));
+    // As the registry does: a metric without a series is not exported.
+    all.retain(|(_, samples)| !samples.is_empty());
+    let families = all.into_iter();
+    families
+        .map(|(spec, samples)| family(prefix, spec, samples))
+        .collect()
+}
+
+fn named(queue: &QueueStats) -> Vec<String> {
+    vec![queue.name.to_owned()]
+}
+
+/// What handlers counted, and the refusals of queues: one series where both speak of the same.
+fn busy(queues: &[(QueueStats, Refusals)], kernel: &Kernel) -> Samples {
+    let own = kernel.busy_rejections.made().map(Collector::collect);
+    let own = own.into_iter().flatten();
+    let own = own.flat_map(|family| family.get_metric().to_vec());
+    let own = own.map(|m| {
+        let values = m.get_label().iter().map(|l| l.value().to_owned());
+        (values.collect(), m.get_counter().get_value())
     });
+    let queues = queues.iter().filter_map(|(s, refusals)| match refusals {
+        Refusals::Busy { endpoint } => {
+            let labels = vec![(*endpoint).to_owned(), s.name.to_owned()];
+            Some((labels, s.refused as f64))
+        }
+        Refusals::Dropped => None,
+    });
+    sum(own.chain(queues))
 }
 
 /// The views are cloned out before they are asked, so that none of their locks is taken under ours.

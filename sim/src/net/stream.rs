@@ -9,13 +9,13 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
-    time::Instant,
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{HostState, Incarnation, Network, NodeId, stale};
+use super::{Host, HostState, Incarnation, Network, NodeId, stale};
 use crate::{detail::Message, timer};
 
 /// Bytes that may be under way or unread in one direction.
@@ -24,7 +24,9 @@ const WINDOW: usize = 64 * 1024;
 /// What both ends of a connection share.
 pub(super) struct Wire {
     net: Network,
-    ends: [(NodeId, Incarnation); 2],
+    /// Unique in its network.
+    number: u64,
+    ends: [(Arc<Host>, Incarnation); 2],
     state: Mutex<Pair>,
 }
 
@@ -42,13 +44,14 @@ struct Lane {
     /// Cut off by a partition; they go out when it heals.
     stalled: VecDeque<Payload>,
     outstanding: usize,
-    last_arrival: Option<Instant>,
+    /// Moments are nanoseconds of world time; 0 is long ago.
+    last_arrival: u64,
     /// When the last segment has left a slow link and the next one may begin.
-    free_at: Option<Instant>,
+    free_at: u64,
     fin_sent: bool,
     reader: Option<Waker>,
     /// The arrival for which the reader has been promised a wake-up.
-    promised: Option<Instant>,
+    promised: Option<u64>,
     writer: Option<Waker>,
 }
 
@@ -65,7 +68,7 @@ enum End {
 }
 
 struct Segment {
-    arrives: Instant,
+    arrives: u64,
     payload: Payload,
 }
 
@@ -76,7 +79,7 @@ enum Payload {
 }
 
 impl Wire {
-    pub fn new(net: Network, client: (NodeId, Incarnation), server: (NodeId, Incarnation)) -> Self {
+    pub fn new(net: Network, number: u64, ends: [(Arc<Host>, Incarnation); 2]) -> Self {
         let pair = Pair {
             lanes: Default::default(),
             ends: Default::default(),
@@ -84,13 +87,18 @@ impl Wire {
         };
         Wire {
             net,
-            ends: [client, server],
+            number,
+            ends,
             state: Mutex::new(pair),
         }
     }
 
     pub fn node(&self, side: usize) -> NodeId {
-        self.ends[side].0
+        self.ends[side].0.node
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     pub fn is_open(&self, side: usize) -> bool {
@@ -140,7 +148,7 @@ impl Wire {
         let open = pair.ends.contains(&End::Open) && !pair.silent;
         if open {
             pair.silent = true;
-            let now = timer::now();
+            let now = timer::now_ns();
             for lane in &mut pair.lanes {
                 lane.segments.retain(|segment| segment.arrives <= now);
                 lane.stalled.clear();
@@ -156,8 +164,8 @@ impl Wire {
                 continue;
             }
             let delay = self.net.retransmission();
-            let floor = timer::now() + delay;
-            pair.lanes[side].last_arrival = pair.lanes[side].last_arrival.max(Some(floor));
+            let floor = timer::now_ns() + delay.as_nanos() as u64;
+            pair.lanes[side].last_arrival = pair.lanes[side].last_arrival.max(floor);
             for payload in std::mem::take(&mut pair.lanes[side].stalled) {
                 self.send(&mut pair, side, payload);
             }
@@ -174,7 +182,7 @@ impl Wire {
         } else {
             0
         };
-        let (from, to) = (self.ends[side].0, self.ends[1 - side].0);
+        let (from, to) = (self.node(side), self.node(1 - side));
         let stalled = !pair.lanes[side].stalled.is_empty();
         let transit = if stalled {
             None
@@ -190,12 +198,10 @@ impl Wire {
             return;
         };
         let lane = &mut pair.lanes[side];
-        let now = timer::now();
-        let departs = lane.free_at.map_or(now, |at| at.max(now)) + transit.departure;
-        lane.free_at = Some(departs);
-        let arrives = departs + transit.travel;
-        let arrives = lane.last_arrival.map_or(arrives, |last| last.max(arrives));
-        lane.last_arrival = Some(arrives);
+        let departs = lane.free_at.max(timer::now_ns()) + transit.departure_ns;
+        lane.free_at = departs;
+        let arrives = lane.last_arrival.max(departs + transit.travel_ns);
+        lane.last_arrival = arrives;
         self.show(side, &payload, len, Some(arrives));
         let resets = matches!(payload, Payload::Reset);
         lane.segments.push_back(Segment { arrives, payload });
@@ -211,16 +217,15 @@ impl Wire {
     }
 
     /// Tells whoever taps the network.
-    fn show(&self, side: usize, payload: &Payload, bytes: usize, arrives: Option<Instant>) {
-        let Some(tap) = self.net.tap.get() else {
+    fn show(&self, side: usize, payload: &Payload, bytes: usize, arrives: Option<u64>) {
+        let Some(tap) = self.net.shared.tap.get() else {
             return;
         };
-        let (now, sent) = (timer::now(), timer::elapsed());
         tap(Message {
-            from: self.ends[side].0.0,
-            to: self.ends[1 - side].0.0,
-            sent,
-            arrives: arrives.map(|at| sent + (at - now)),
+            from: self.node(side).0,
+            to: self.node(1 - side).0,
+            sent: timer::elapsed(),
+            arrives: arrives.map(Duration::from_nanos),
             bytes,
             kind: match payload {
                 Payload::Data(_) => "data",
@@ -236,7 +241,7 @@ impl Wire {
             .segments
             .iter()
             .any(|s| matches!(s.payload, Payload::Data(_)));
-        let machine_lives = self.net.host_state(self.ends[1 - side].0) != HostState::PoweredOff;
+        let machine_lives = self.ends[1 - side].0.state() != HostState::PoweredOff;
         let answers = match pair.ends[1 - side] {
             End::Closed => true,
             End::Dead => machine_lives,
@@ -249,8 +254,8 @@ impl Wire {
     }
 
     fn check_owner(&self, side: usize) -> io::Result<()> {
-        let (node, incarnation) = self.ends[side];
-        if self.net.host_state(node) == HostState::Up(incarnation) {
+        let (host, incarnation) = &self.ends[side];
+        if host.state() == HostState::Up(*incarnation) {
             Ok(())
         } else {
             Err(stale())
@@ -259,6 +264,12 @@ impl Wire {
 
     fn lock(&self) -> MutexGuard<'_, Pair> {
         self.state.lock().unwrap()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.net.forget(self);
     }
 }
 
@@ -278,7 +289,7 @@ impl Pair {
     /// A reset that has arrived at `side` ends both of its directions.
     fn take_reset(&mut self, side: usize) -> bool {
         let lane = &mut self.lanes[1 - side];
-        let now = timer::now();
+        let now = timer::now_ns();
         // A reset overtakes unread data, as in TCP.
         let arrived = lane
             .segments
@@ -331,7 +342,7 @@ impl AsyncRead for SimStream {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let lane = &mut pair.lanes[1 - self.side];
-        let now = timer::now();
+        let now = timer::now_ns();
         let before = buf.filled().len();
         while let Some(segment) = lane.segments.front_mut()
             && segment.arrives <= now

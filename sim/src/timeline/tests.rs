@@ -87,6 +87,7 @@ fn explanation() -> Explanation {
         violation: Some(violation),
         marks: BTreeMap::new(),
         requests: 1,
+        by_op: std::collections::BTreeMap::new(),
         simulated: ms(20),
         detail: Some(Box::new(detail)),
     };

@@ -14,6 +14,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use ron_core::{Env, seam::Conn, seam::Listener};
 use sim::{
+    executor::Simulation,
     net::{Link, NodeId},
     recorder::Recorder,
     timer,
@@ -37,10 +38,8 @@ fn run_law<F: Future<Output = ()> + 'static>(body: impl Fn(Two) -> F + Clone + S
     for seed in 1..=5 {
         let body = body.clone();
         let thread = std::thread::spawn(move || {
-            let mut runtime =
-                madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-            runtime.set_time_limit(Duration::from_secs(3600));
-            runtime.block_on(async move {
+            let simulation = Simulation::new(seed).limited(Duration::from_secs(3600));
+            simulation.block_on(async move {
                 let recorder = Recorder::new(Vec::new(), false, false);
                 let world = World::new(seed, Link::default(), recorder, None);
                 let [a, b] = ["a", "b"].map(|name| {

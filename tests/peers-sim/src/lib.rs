@@ -1,8 +1,8 @@
 //! One HTTP ping-pong, twice: on turmoil and on our simulator, with the same hyper on top of both.
 //!
 //! Each client sends its requests one after the other over one connection that is kept open; the server
-//! answers at once. Latency is the same constant each way on both sides, because that is the one distribution
-//! both can draw.
+//! answers at once. Each message takes a latency drawn from one distribution on both sides: turmoil's, which
+//! is exponential from the least on and cut at the most.
 
 pub mod ours;
 pub mod theirs;
@@ -20,9 +20,18 @@ pub struct Load {
     pub clients: usize,
     /// Of each client.
     pub requests: usize,
-    /// One way, for every message.
-    pub latency: Duration,
+    pub latency: Latency,
 }
+
+/// One way, for every message.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    pub least: Duration,
+    pub most: Duration,
+}
+
+/// The rate of turmoil's curve, per `most - least`: its default.
+pub const CURVE: f64 = 5.0;
 
 impl Load {
     pub fn total(&self) -> usize {

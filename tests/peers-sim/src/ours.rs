@@ -9,6 +9,7 @@ use hyper::{client::conn::http1::handshake, server::conn::http1, service::servic
 use hyper_util::rt::TokioIo;
 use ron_core::{config::ConfigErrors, seam::BoxFuture};
 use sim::{
+    executor::{self, Simulation},
     net::Link,
     recorder::Recorder,
     service::{ProcessContext, SimService},
@@ -17,7 +18,7 @@ use sim::{
     world::World,
 };
 
-use crate::{Load, PORT, ping, pong};
+use crate::{CURVE, Load, PORT, ping, pong};
 
 struct Server;
 
@@ -53,18 +54,15 @@ impl SimService for Server {
 
 /// Returns the hash of the trace: that the work was done, and done the same way.
 pub fn run(load: Load, seed: u64) -> String {
-    let thread = std::thread::spawn(move || {
-        let runtime =
-            madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-        runtime.block_on(simulate(load, seed))
-    });
+    let thread = std::thread::spawn(move || Simulation::new(seed).block_on(simulate(load, seed)));
     thread.join().expect("every client finishes")
 }
 
 async fn simulate(load: Load, seed: u64) -> String {
     let recorder = Recorder::new(Vec::new(), false, false);
     let link = Link {
-        latency: (load.latency, load.latency),
+        latency: (load.latency.least, load.latency.most),
+        latency_curve: Some(CURVE),
         ..Link::default()
     };
     let world = World::new(seed, link, recorder.clone(), None);
@@ -74,7 +72,7 @@ async fn simulate(load: Load, seed: u64) -> String {
         let node = world.add_node(&format!("client-{n}"), None, toml::Table::new());
         world.start(node);
         let (env, recorder) = (world.env(node).expect("it is up"), recorder.clone());
-        madsim::task::spawn(async move {
+        executor::spawn(async move {
             let to = env.resolve("server", PORT).await.expect("its address")[0];
             let conn = env.connect(to).await.expect("a connection");
             let (mut sender, connection) = handshake(TokioIo::new(conn)).await.expect("HTTP");

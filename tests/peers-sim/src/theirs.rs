@@ -13,8 +13,8 @@ const TICK: Duration = Duration::from_millis(1);
 pub fn run(load: Load, seed: u64) {
     let mut sim = turmoil::Builder::new()
         .tick_duration(TICK)
-        .min_message_latency(load.latency)
-        .max_message_latency(load.latency)
+        .min_message_latency(load.latency.least)
+        .max_message_latency(load.latency.most)
         .simulation_duration(Duration::from_secs(24 * 3600))
         .rng_seed(seed)
         .build();
