@@ -21,10 +21,11 @@ const WORLD: BucketWorld = BucketWorld {
 
 /// Peers are named before they are met, and some contacts must never be taken.
 const NAMED: BucketWorld = BucketWorld {
-    meetings: 3,
+    meetings: 2,
     hints: 2,
     unfit: 1,
     lost_pings: 0,
+    crashes: 0,
     ..WORLD
 };
 
