@@ -461,7 +461,11 @@ async fn live_within(
 
 async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Option<String> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    for (node, port) in world.service_nodes() {
+    /// A lookup may have to go around the dead.
+    const FIND_PATIENCE: Duration = Duration::from_secs(5);
+    let nodes = world.service_nodes();
+    let all = nodes.len();
+    for (index, (node, port)) in nodes.into_iter().enumerate() {
         let name = world.name(node);
         let to = format!("{name}:{port}");
         for condition in hold {
@@ -469,6 +473,12 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
                 "ready" => clients.exchange(&to, "/readyz", "GET", PATIENCE).await,
                 "serves" if world.service_of(node) == ron_kms::topology::NAME => {
                     crate::kms::calls::serves(clients, &name, PATIENCE).await
+                }
+                "serves" if world.service_of(node) == svc_dht::topology::NAME => {
+                    crate::dht::calls::serves(clients, &name, PATIENCE).await
+                }
+                "finds" => {
+                    crate::dht::calls::finds(clients, &name, (index, all), FIND_PATIENCE).await
                 }
                 "serves" => {
                     let item = Item::new(clients.fresh_key());

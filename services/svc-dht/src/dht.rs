@@ -119,7 +119,12 @@ impl Dht {
         self.node.env.probe(
             "dht.value_returned",
             key.short(),
-            format_args!("{key} {} {}", told.seq, told.expires_ms),
+            format_args!(
+                "{key} {} {} {}",
+                told.seq,
+                told.expires_ms,
+                self.node.env.wall_ms()
+            ),
         );
         Ok(told)
     }

@@ -57,3 +57,10 @@ pub mod service;
 pub mod topology;
 pub mod wire;
 pub mod worker;
+
+/// Marks that simulated runs must reach, points that they bend, bugs that they must catch.
+pub const POINTS: ron_core::points::Points = ron_core::points::Points {
+    marks: &[],
+    buggify: &[],
+    mutants: &[],
+};
