@@ -12,10 +12,12 @@ use crate::{
         answer::{Answer, PeerInfo, ReplyHandle},
         error::RpcError,
     },
+    lookup::NAMED,
     metrics::Family,
     node::{Node, millis},
     routes::Route,
     routing::{Liveness, Update},
+    wire::handshake::{HandshakeError, RejectCode},
     wire::message::{Op, Refusal, RefusalCode, Request, Response},
     worker::{Job, Reply},
 };
@@ -29,9 +31,9 @@ pub struct Answerer(pub Arc<Node>);
 impl Answerer {
     fn closer(&self, target: &Id, asker: &Id) -> Vec<Contact> {
         let node = &self.0;
-        let k = node.config.lookup.k;
+        let n = node.config.lookup.k.max(NAMED);
         node.table
-            .closest(target, k, Liveness::SkipDead, Some(asker))
+            .closest(target, n, Liveness::SkipDead, Some(asker))
     }
 
     fn not_ready(&self) -> Option<Refusal> {
@@ -125,6 +127,10 @@ impl Answer for Answerer {
 
     fn failed(&self, peer: Contact, error: &RpcError) {
         let update = match error {
+            // It has no room, or is about to stop: it may be there again later.
+            RpcError::Handshake(HandshakeError::Rejected(
+                RejectCode::Busy | RejectCode::NotReady,
+            )) => Update::Failed { id: peer.id },
             // Somebody else is there, or nobody who keeps to the protocol.
             RpcError::Handshake(_) | RpcError::Wire(_) => Update::Evict { id: peer.id },
             _ => Update::Failed { id: peer.id },

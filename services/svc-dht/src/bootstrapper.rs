@@ -5,7 +5,7 @@
 //! somebody as a network of the estimated size fills. The first node of a network has nobody to ask and is ready
 //! at once.
 
-use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed};
+use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
 use ron_core::{readiness::Gate, supervisor::TaskContext};
@@ -20,7 +20,7 @@ use crate::{
     metrics::Family,
     node::Node,
     routing::{Liveness, size},
-    wire::handshake::HandshakeError,
+    wire::handshake::{HandshakeError, RejectCode},
 };
 
 /// Peers of an earlier life that are asked whether they are still there.
@@ -53,20 +53,24 @@ async fn find_network(dht: &Dht, gates: &Gates) {
             node.metrics.count(Family::BackoffRetries, "bootstrap");
             node.env.sleep(backoff.delay(attempt - 1, &mut rng)).await;
         }
-        match meet(dht).await {
-            Met::Enough => {}
+        let others = match meet(dht).await {
+            Met::Enough(others) => others,
             Met::Few { answered, needed } => {
                 gates
                     .seeds
                     .close(format!("{answered} of {needed} seeds answered"));
                 continue;
             }
+        };
+        if others > 0 {
+            until_known(node).await;
         }
         if !node.bootstrapped.swap(true, Relaxed) {
             gates.seeds.open();
             tell_gate(node, "bootstrap_seeds");
         }
-        if fill(dht).await {
+        // Whoever has nobody to ask is the first of its network.
+        if others == 0 || fill(dht).await {
             gates.buckets.open();
             tell_gate(node, "buckets_filled");
             return;
@@ -84,64 +88,84 @@ fn tell_gate(node: &Node, gate: &'static str) {
 }
 
 enum Met {
-    Enough,
-    Few { answered: usize, needed: usize },
+    /// So many others are there.
+    Enough(usize),
+    Few {
+        answered: usize,
+        needed: usize,
+    },
+}
+
+/// Who was found at the address of a seed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seed {
+    Other,
+    /// This node.
+    Own,
+    Nobody,
 }
 
 /// Dials everybody who might be there, at once.
 async fn meet(dht: &Dht) -> Met {
     let node = dht.node();
-    let friends = node
-        .table
-        .closest(&node.id(), OLD_FRIENDS, Liveness::SkipDead, None);
+    let k = OLD_FRIENDS;
+    let friends = node.table.closest(&node.id(), k, Liveness::SkipDead, None);
     let seeds: Vec<(&str, u16)> = node.config.seeds().collect();
     if seeds.is_empty() && friends.is_empty() {
-        return Met::Enough;
+        return Met::Enough(0);
     }
     let needed = node.config.bootstrap.seeds_needed.min(seeds.len().max(1));
-    let (seeds, friends) = (seeds_answer(dht, &seeds), friends_answer(dht, &friends));
+    let (seeds, friends) = (ask_seeds(dht, &seeds), friends_answer(dht, &friends));
     let (seeds, friends) = join(seeds, friends).await;
-    let answered = seeds + friends;
+    let count = |wanted| seeds.iter().filter(|seed| **seed == wanted).count();
+    let (others, own) = (count(Seed::Other), count(Seed::Own));
     node.env.probe(
         "dht.bootstrap_met",
-        answered as u64,
-        format_args!("{seeds} {friends}"),
+        (others + friends) as u64,
+        format_args!("{others} {own} {friends}"),
     );
+    let answered = others + own + friends;
     match answered >= needed {
-        true => Met::Enough,
+        true => Met::Enough(others + friends),
         false => Met::Few { answered, needed },
     }
 }
 
-/// How many seeds are there; that one of them is this node counts too.
-pub async fn seeds_answer(dht: &Dht, seeds: &[(&str, u16)]) -> usize {
+/// Dials all seeds, for a node that has lost everybody.
+pub async fn call_seeds(dht: &Dht) {
+    let seeds: Vec<(&str, u16)> = dht.node().config.seeds().collect();
+    ask_seeds(dht, &seeds).await;
+}
+
+async fn ask_seeds(dht: &Dht, seeds: &[(&str, u16)]) -> Vec<Seed> {
     let asked = seeds.iter().map(|(host, port)| async move {
         let node = dht.node();
         let until = node.env.now() + node.config.rpc_timeout();
-        let Ok(Ok(found)) = node
-            .env
-            .timeout_at(until, node.env.resolve(host, *port))
-            .await
-        else {
-            return false;
+        let resolved = node.env.resolve(host, *port);
+        let Ok(Ok(found)) = node.env.timeout_at(until, resolved).await else {
+            return Seed::Nobody;
         };
         for addr in found {
-            if answers(dht, addr).await {
-                return true;
+            match who_is_at(dht, addr).await {
+                Seed::Nobody => {}
+                somebody => return somebody,
             }
         }
-        false
+        Seed::Nobody
     });
-    count(asked.collect()).await
+    let asked: FuturesUnordered<_> = asked.collect();
+    asked.collect().await
 }
 
-async fn answers(dht: &Dht, addr: SocketAddr) -> bool {
+async fn who_is_at(dht: &Dht, addr: SocketAddr) -> Seed {
     let node = dht.node();
     let deadline = node.env.now() + node.config.rpc_timeout();
-    matches!(
-        dht.peers().meet(addr, deadline).await,
-        Ok(_) | Err(RpcError::Handshake(HandshakeError::SelfDial))
-    )
+    match dht.peers().meet(addr, deadline).await {
+        Ok(_) => Seed::Other,
+        Err(RpcError::Handshake(HandshakeError::SelfDial)) => Seed::Own,
+        Err(RpcError::Handshake(HandshakeError::Rejected(RejectCode::SelfDial))) => Seed::Own,
+        Err(_) => Seed::Nobody,
+    }
 }
 
 async fn friends_answer(dht: &Dht, friends: &[Contact]) -> usize {
@@ -165,6 +189,16 @@ async fn count<F: Future<Output = bool>>(mut asked: FuturesUnordered<F>) -> usiz
     yes
 }
 
+/// A bucket's writer takes a moment to start; without anybody in the table a lookup has nobody to ask.
+async fn until_known(node: &Node) {
+    for _ in 0..100 {
+        if node.table.non_empty() > 0 {
+            return;
+        }
+        node.env.sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Looks up its own id, then ids in buckets that hold nobody; true once the table is full enough.
 async fn fill(dht: &Dht) -> bool {
     let node = dht.node();
@@ -172,12 +206,9 @@ async fn fill(dht: &Dht) -> bool {
         let deadline = node.env.now() + node.config.lookup_deadline();
         dht.ask(Goal::Closest, target, deadline, false).await
     };
-    let alone = node.config.bootstrap.seeds.is_empty();
-    if look(node.id())
-        .await
-        .is_ok_and(|found| found.closest.is_empty())
-    {
-        return alone || node.table.counts().peers > 0 && is_full(node);
+    match look(node.id()).await {
+        Ok(found) if !found.closest.is_empty() => {}
+        _ => return false,
     }
     for _ in 0..FILLS {
         if is_full(node) {

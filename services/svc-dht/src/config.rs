@@ -7,7 +7,7 @@ use std::{
 
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
-    auth::{AuthConfig, check_bind},
+    auth::{AuthConfig, Mode, check_bind},
     backoff::Backoff,
     config::Broken,
 };
@@ -226,6 +226,7 @@ impl Config {
         };
         match self.auth.to_mode() {
             Err(more) => more.iter().for_each(|b| say(b.key, &b.reason)),
+            Ok(Mode::Passport(_)) => say("auth.mode", "`none` and `ingress` are offered here"),
             Ok(mode) => {
                 if let Err(reason) = check_bind(&mode, self.api.bind) {
                     say("auth.mode", &reason);

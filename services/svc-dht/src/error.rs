@@ -43,7 +43,7 @@ pub enum DhtError {
     Quota,
     #[error("{stored} of the {wanted} nodes that are needed hold it")]
     NotStored { stored: usize, wanted: usize },
-    #[error("the disk cannot be written: {0}")]
+    #[error("storage: {0}")]
     Storage(String),
     #[error("{0}")]
     Invalid(String),

@@ -12,10 +12,12 @@ pub mod explanation;
 pub mod terms;
 
 mod candidates;
+mod found;
+mod sight;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::BTreeMap,
-    hash::{Hash, Hasher},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,18 +25,18 @@ use std::{
 use ron_core::Rng;
 
 use crate::{
-    contact::Contact,
     hedge::HedgeBudget,
     id::{Distance, Id},
-    record::Record,
 };
 
 use candidates::{Asked, Candidate, Candidates, State};
 use explanation::{End, Explanation, Step, offset};
+use found::Found;
+use sight::Sight;
 
 pub use terms::{
-    Answer, Counts, Failure, Finished, Goal, LookupError, LookupRules, Loser, Next, Outcome, Probe,
-    ProbeId, Seed,
+    Answer, Counts, Failure, Finished, Goal, LookupError, LookupRules, Loser, NAMED, Next, Outcome,
+    Probe, ProbeId, Seed,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,10 +51,12 @@ pub struct Lookup {
     steps: Vec<Step>,
     asked: Vec<Id>,
     found: Found,
-    /// Answers in a row from among the k closest that named nobody new among the k closest.
-    settled: u8,
+    /// An answer confirmed the k closest, and none has added to them since.
+    settled: bool,
     /// The longest chain of answers so far, each to a probe begun after the one before.
     rounds: u8,
+    /// The longest that an answer took.
+    slowest: Duration,
     ended: Option<Why>,
     counts: Counts,
 }
@@ -66,45 +70,10 @@ enum Why {
     TooManyRequests,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Found {
-    value: Option<Box<Record>>,
-    holders: usize,
-    providers: BTreeMap<[u8; 32], Record>,
-    depth: u8,
-}
-
-/// The candidates at a glance. The *front* is the k closest that answered or may still answer in time.
-#[derive(Default)]
-struct Sight {
-    front: usize,
-    answered: usize,
-    /// Of the front: somebody to wait for.
-    pending: bool,
-    /// The closest alpha of the front have all answered.
-    lead_answered: bool,
-    /// The closest of the front that was not asked.
-    next: Option<usize>,
-    /// The closest suspect, for when nobody else is left.
-    suspect: Option<usize>,
-    /// Plain probes under way and in time, in the front or not.
-    fresh: usize,
-    /// Hedges under way.
-    hedges: usize,
-    /// An overdue probe that nothing was started for.
-    unhedged: Option<usize>,
-    /// Overdue ones nearer than the end of the front, by when the youngest began.
-    overdue_since: Option<Instant>,
-    /// Somebody in the front is beyond the hop budget.
-    beyond: bool,
-}
-
-/// With this many answers in a row that changed nothing, the neighbourhood is known.
-const SETTLED: u8 = 2;
+/// An answer that names a quarter of the k closest knows the neighbourhood.
+const CONFIRMS: usize = 4;
 /// Contacts read from one answer: what the wire allows.
 const NAMED_MAX: usize = 64;
-/// Providers kept, whatever was wanted.
-const PROVIDERS_MAX: usize = 1024;
 
 impl Lookup {
     pub fn new(
@@ -130,8 +99,9 @@ impl Lookup {
             steps: Vec::new(),
             asked: Vec::new(),
             found: Found::default(),
-            settled: 0,
+            settled: false,
             rounds: 0,
+            slowest: Duration::ZERO,
             ended: None,
             counts: Counts::default(),
         }
@@ -139,6 +109,11 @@ impl Lookup {
 
     pub fn target(&self) -> &Id {
         &self.target
+    }
+
+    /// Whether the k closest are known, so that what is left of them may be asked at once.
+    pub fn is_closing_in(&self) -> bool {
+        self.closes_in(&Sight::of(&self.candidates, &self.rules))
     }
 
     pub fn counts(&self) -> &Counts {
@@ -153,7 +128,7 @@ impl Lookup {
         delay: impl Fn(&Id) -> Option<Duration>,
     ) -> Next {
         self.advance(now);
-        if self.ended.is_none() && self.has_enough() {
+        if self.ended.is_none() && self.found.is_enough(self.goal) {
             self.ended = Some(Why::Enough);
         }
         if self.ended.is_none() && now >= self.deadline {
@@ -162,7 +137,7 @@ impl Lookup {
         if self.ended.is_some() {
             return Next::Done;
         }
-        let sight = self.look();
+        let sight = Sight::of(&self.candidates, &self.rules);
         if let Some(at) = self.who_is_next(&sight) {
             if self.steps.len() >= self.rules.max_requests {
                 return self.wait_or_end(now, &sight, Why::TooManyRequests);
@@ -174,11 +149,21 @@ impl Lookup {
                 self.mark_hedged(slow);
                 return Next::Probe(self.ask(at, true, now, delay));
             }
-            if self.is_closing_in(&sight) || sight.fresh < self.rules.alpha {
+            if sight.fresh < self.width(&sight) {
                 hedges.earn();
                 return Next::Probe(self.ask(at, false, now, delay));
             }
             return Next::Wait(self.wake_at(None));
+        }
+        if self.closes_in(&sight)
+            && sight.fresh < self.width(&sight)
+            && sight.pending
+            && let Some(at) = sight.spare
+            && self.steps.len() < self.rules.max_requests
+            && sight.in_time < self.wanted(&sight)
+        {
+            hedges.earn();
+            return Next::Probe(self.ask(at, false, now, delay));
         }
         let why = if sight.beyond {
             Why::HopBudget
@@ -190,17 +175,19 @@ impl Lookup {
 
     /// A late answer counts like any other.
     pub fn handle_answer(&mut self, probe: ProbeId, answer: Answer, now: Instant) {
-        let front = self.front_end();
         let Some((candidate, step)) = self.probe_mut(probe) else {
             return;
         };
         if candidate.state == State::Answered {
             return;
         }
+        let took = candidate
+            .asked()
+            .map(|asked| now.saturating_duration_since(asked.since));
         let late = candidate.asked().is_none_or(|asked| asked.overdue);
         candidate.state = State::Answered;
         candidate.suspect = false;
-        let (depth, id) = (candidate.depth, candidate.contact.id);
+        let depth = candidate.depth;
         step.end = if late {
             End::AnsweredLate
         } else {
@@ -209,16 +196,11 @@ impl Lookup {
         let round = step.round.saturating_add(1);
         self.close(probe, now);
         self.rounds = self.rounds.max(round);
+        self.slowest = self.slowest.max(took.unwrap_or_default());
         self.counts.answers += 1;
         self.counts.late += u16::from(late);
-        let near = front.is_none_or(|end| self.target.distance(&id) <= end);
-        let news = self.consider(&answer, depth.saturating_add(1));
-        if news {
-            self.settled = 0;
-        } else if near {
-            self.settled = self.settled.saturating_add(1);
-        }
-        self.keep(answer.records, depth);
+        self.consider(&answer, depth.saturating_add(1));
+        self.found.keep(self.goal, answer.records, depth);
     }
 
     pub fn handle_failure(
@@ -232,7 +214,7 @@ impl Lookup {
         let Some((candidate, step)) = self.probe_mut(probe) else {
             return;
         };
-        if !candidate.asked().is_some_and(|asked| asked.probe == probe) {
+        if candidate.asked().is_none_or(|asked| asked.probe != probe) {
             return;
         }
         let again = match failure {
@@ -268,7 +250,7 @@ impl Lookup {
         let closest: Vec<_> = self.candidates.iter().filter(answered).take(k).collect();
         let deepest = closest.iter().map(|c| c.depth).max().unwrap_or(0);
         let closest: Vec<_> = closest.into_iter().map(|c| c.contact).collect();
-        let has_found = self.found.value.is_some() || !self.found.providers.is_empty();
+        let has_found = !self.found.is_empty();
         let explanation = Explanation {
             target: self.target,
             steps: self.steps.into(),
@@ -276,7 +258,7 @@ impl Lookup {
         };
         Finished {
             depth: if has_found { self.found.depth } else { deepest },
-            outcome: outcome(
+            outcome: found::outcome(
                 self.goal,
                 why,
                 self.found,
@@ -318,53 +300,29 @@ impl Lookup {
         }
     }
 
-    fn look(&self) -> Sight {
-        let mut sight = Sight::default();
-        let (mut lead, mut lead_answered) = (0, 0);
-        for (at, candidate) in self.candidates.iter().enumerate() {
-            if let Some(asked) = candidate.asked() {
-                sight.hedges += usize::from(asked.hedge);
-                sight.fresh += usize::from(!asked.overdue && !asked.hedge);
-                if asked.overdue && !asked.hedged {
-                    sight.unhedged.get_or_insert(at);
-                }
-            }
-            if sight.front >= self.rules.k {
-                continue;
-            }
-            match &candidate.state {
-                State::Failed => continue,
-                State::Asked(asked) if asked.overdue => {
-                    sight.overdue_since = sight.overdue_since.max(Some(asked.since));
-                    continue;
-                }
-                State::New if candidate.depth > self.rules.hop_budget => {
-                    sight.beyond = true;
-                    continue;
-                }
-                State::New if candidate.suspect => {
-                    sight.suspect.get_or_insert(at);
-                    continue;
-                }
-                State::New => {
-                    sight.next.get_or_insert(at);
-                }
-                State::Asked(_) | State::Backoff { .. } => sight.pending = true,
-                State::Answered => sight.answered += 1,
-            }
-            sight.front += 1;
-            if lead < self.rules.alpha && !matches!(candidate.state, State::Backoff { .. }) {
-                lead += 1;
-                lead_answered += usize::from(candidate.state == State::Answered);
-            }
-        }
-        sight.lead_answered = lead > 0 && lead_answered == lead;
-        sight
+    /// The k closest are known: what is left of them is asked at once.
+    fn closes_in(&self, sight: &Sight) -> bool {
+        sight.lead_answered || self.settled
     }
 
-    /// The k closest are known: what is left of them is asked at once.
-    fn is_closing_in(&self, sight: &Sight) -> bool {
-        sight.lead_answered || self.settled >= SETTLED
+    /// How many plain probes may be under way. A few that hold a value are enough, so a search for one stays narrow.
+    fn width(&self, sight: &Sight) -> usize {
+        match (self.closes_in(sight), self.goal) {
+            (false, _) => self.rules.alpha,
+            (true, Goal::Value { quorum }) => self.rules.alpha.saturating_add(quorum),
+            (true, _) => usize::MAX,
+        }
+    }
+
+    /// How many must have answered or be under way, if as many stay silent as did so far.
+    fn wanted(&self, sight: &Sight) -> usize {
+        let k = self.rules.k;
+        let silent = usize::from(self.counts.overdue.saturating_sub(self.counts.late));
+        let heard = usize::from(self.counts.answers);
+        let missing = k.saturating_sub(sight.answered);
+        let expected = (missing * silent).div_ceil(heard + self.rules.alpha);
+        // Of several replacements the slowest counts, so one more for every two.
+        k + (expected + missing.min(silent) / 2).min(k / 2)
     }
 
     fn who_is_next(&self, sight: &Sight) -> Option<usize> {
@@ -380,7 +338,7 @@ impl Lookup {
         if sight.front < self.rules.k
             && let Some(since) = sight.overdue_since
         {
-            let until = since + self.rules.patience;
+            let until = since + self.patience();
             // Somebody slow is better than nobody at all.
             if sight.answered == 0 {
                 return Next::Wait(self.wake_at(None));
@@ -389,8 +347,19 @@ impl Lookup {
                 return Next::Wait(self.wake_at(Some(until)));
             }
         }
+        if let Some(since) = sight.overdue_since {
+            let until = since + (self.slowest * 5 / 4).min(self.patience());
+            if now < until {
+                return Next::Wait(self.wake_at(Some(until)));
+            }
+        }
         self.ended = Some(why);
         Next::Done
+    }
+
+    /// The longest that an overdue probe is awaited, from its start, when somebody has answered.
+    fn patience(&self) -> Duration {
+        self.rules.hedge_after * 2
     }
 
     /// The next moment at which time alone changes something.
@@ -462,15 +431,19 @@ impl Lookup {
         }
     }
 
-    /// Takes up who was named; true if somebody new is now among the k closest.
-    fn consider(&mut self, answer: &Answer, depth: u8) -> bool {
+    /// Takes up who was named. Somebody new among the k closest unsettles them; an answer that names a quarter of
+    /// them and nobody new settles them.
+    fn consider(&mut self, answer: &Answer, depth: u8) {
         let end = self.front_end();
-        let mut news = false;
+        let (mut confirmed, mut news) = (0, false);
         for contact in answer.closer.iter().take(NAMED_MAX) {
-            let near = end.is_none_or(|end| self.target.distance(&contact.id) < end);
-            news |= self.candidates.insert(*contact, depth, false).is_some() && near;
+            let near = end.is_none_or(|end| self.target.distance(&contact.id) <= end);
+            let new = self.candidates.insert(*contact, depth, false).is_some();
+            news |= near && new;
+            confirmed += usize::from(near && !new);
         }
-        news
+        let known = self.rules.k.min(self.candidates.len());
+        self.settled = !news && (self.settled || confirmed * CONFIRMS >= known);
     }
 
     /// How far the last of the front is; none while it is not full.
@@ -485,48 +458,8 @@ impl Lookup {
             .candidates
             .iter()
             .filter(in_front)
-            .nth(self.rules.k - 1)?;
+            .nth(self.rules.k.saturating_sub(1))?;
         Some(self.target.distance(&last.contact.id))
-    }
-
-    fn keep(&mut self, records: Vec<Record>, depth: u8) {
-        let found = &mut self.found;
-        if records.is_empty() || self.goal == Goal::Closest {
-            return;
-        }
-        found.depth = found.depth.max(depth);
-        found.holders += 1;
-        for record in records {
-            match self.goal {
-                Goal::Closest => {}
-                Goal::Value { .. } => {
-                    if found
-                        .value
-                        .as_ref()
-                        .is_none_or(|held| held.seq < record.seq)
-                    {
-                        found.value = Some(Box::new(record));
-                    }
-                }
-                Goal::Providers { .. } => {
-                    let held = found.providers.get(&record.publisher);
-                    let room = held.is_some() || found.providers.len() < PROVIDERS_MAX;
-                    if room && held.is_none_or(|held| held.seq < record.seq) {
-                        found.providers.insert(record.publisher, record);
-                    }
-                }
-            }
-        }
-    }
-
-    fn has_enough(&self) -> bool {
-        match self.goal {
-            Goal::Closest => false,
-            Goal::Value { quorum } => self.found.value.is_some() && self.found.holders >= quorum,
-            Goal::Providers { wanted } => {
-                self.found.providers.len() >= wanted.clamp(1, PROVIDERS_MAX)
-            }
-        }
     }
 
     fn cancel(&mut self, now: Instant) -> Vec<Loser> {
@@ -557,44 +490,5 @@ impl Lookup {
         let id = self.asked.get(usize::from(probe.0))?;
         let candidate = self.candidates.by_id_mut(id)?;
         Some((candidate, self.steps.get_mut(usize::from(probe.0))?))
-    }
-}
-
-/// What was found, or why nothing can be said.
-fn outcome(
-    goal: Goal,
-    why: Why,
-    found: Found,
-    closest: &[Contact],
-    asked_nobody: bool,
-) -> Result<Outcome, LookupError> {
-    if let Some(record) = found.value {
-        let holders = found.holders;
-        return Ok(Outcome::Value { record, holders });
-    }
-    if !found.providers.is_empty() {
-        return Ok(Outcome::Providers(found.providers.into_values().collect()));
-    }
-    match (why, goal) {
-        (Why::Deadline, _) if closest.is_empty() => Err(LookupError::Deadline),
-        _ if asked_nobody => Err(LookupError::NoPeers),
-        _ if closest.is_empty() => Err(LookupError::Unreachable),
-        (_, Goal::Closest) => Ok(Outcome::Closest),
-        (Why::Converged | Why::Enough, _) => Ok(Outcome::NotFound),
-        (Why::Deadline, _) => Err(LookupError::Deadline),
-        (Why::HopBudget, _) => Err(LookupError::HopExceeded),
-        (Why::TooManyRequests, _) => Err(LookupError::TooManyRequests),
-    }
-}
-
-/// Equal states hash alike; a record is told by its publisher and sequence.
-impl Hash for Found {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let told = |record: &Record| (record.publisher, record.seq);
-        self.value.as_deref().map(told).hash(state);
-        self.providers
-            .values()
-            .for_each(|record| told(record).hash(state));
-        (self.holders, self.depth).hash(state);
     }
 }

@@ -3,3 +3,4 @@
 //! Each has known-bad variants that the checker must refute, so a property cannot hold by being empty.
 
 pub mod bucket;
+pub mod lookup;

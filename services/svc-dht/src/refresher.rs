@@ -121,8 +121,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
     let node = dht.node();
     let counts = node.table.counts();
     if counts.peers == counts.dead {
-        let seeds: Vec<(&str, u16)> = node.config.seeds().collect();
-        bootstrapper::seeds_answer(dht, &seeds).await;
+        bootstrapper::call_seeds(dht).await;
         let deadline = node.env.now() + node.config.lookup_deadline();
         let _ = dht.ask(Goal::Closest, node.id(), deadline, false).await;
     }

@@ -4,7 +4,10 @@ use super::{
     error::{RpcError, TimedOut},
     line::Failure,
 };
-use crate::wire::{handshake::HandshakeError, message::Op};
+use crate::wire::{
+    handshake::{HandshakeError, RejectCode},
+    message::{Op, Refusal, RefusalCode},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
@@ -29,6 +32,13 @@ impl Why {
     pub fn error(self) -> RpcError {
         match self {
             Why::Connect => RpcError::Connect,
+            // It is there and says so: no worse than a request that it refuses.
+            Why::Handshake(HandshakeError::Rejected(RejectCode::Busy)) => {
+                refused(RefusalCode::Busy)
+            }
+            Why::Handshake(HandshakeError::Rejected(RejectCode::NotReady)) => {
+                refused(RefusalCode::NotReady)
+            }
             Why::Handshake(error) => RpcError::Handshake(error),
             Why::Frame(code) => RpcError::Wire(code),
             Why::Timeout(what) => RpcError::Timeout(what),
@@ -53,14 +63,22 @@ impl Why {
 
     /// The peer is at fault, whether or not anybody asked it.
     pub fn is_fault(self) -> bool {
-        matches!(
+        let fault = matches!(
             self,
             Why::Connect | Why::Handshake(_) | Why::Frame(_) | Why::Timeout(_)
-        )
+        );
+        fault && self.error().is_the_peers()
     }
 
     /// What waits to be written is still worth sending: the peer may be reading.
     pub fn flushes(self) -> bool {
         !matches!(self, Why::Broken | Why::Connect | Why::Timeout(_))
     }
+}
+
+fn refused(code: RefusalCode) -> RpcError {
+    RpcError::Refused(Refusal {
+        code,
+        retry_after_ms: 0,
+    })
 }

@@ -98,6 +98,10 @@ impl Candidates {
         Some(at)
     }
 
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Candidate> {
         self.list.iter()
     }

@@ -9,6 +9,10 @@ use crate::{contact::Contact, record::Record};
 
 use super::explanation::Explanation;
 
+/// How many contacts an answer should name: so many that k of them live when a third of all nodes died a moment ago. With
+/// k alone the neighbours of a target all name the same k, the dead among them, and nobody names who comes next.
+pub const NAMED: usize = 32;
+
 /// What every lookup of a node keeps to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LookupRules {
@@ -23,8 +27,6 @@ pub struct LookupRules {
     pub rpc_timeout: Duration,
     /// A probe is overdue after this long, or sooner; at `rpc_timeout` or more none ever is.
     pub hedge_after: Duration,
-    /// How long after its start an overdue probe is still awaited when nobody else is left to ask.
-    pub patience: Duration,
     /// How often one peer is asked in all.
     pub tries: u8,
     pub backoff: Backoff,
@@ -179,7 +181,6 @@ impl Default for LookupRules {
             hop_budget: 5,
             rpc_timeout: ms(1500),
             hedge_after: ms(250),
-            patience: ms(500),
             tries: 3,
             backoff: Backoff::band(ms(50), ms(100), ms(2000)),
             max_requests: 120,

@@ -232,6 +232,25 @@ mod tests {
         }
     }
 
+    // proves: DHT-7.3
+    #[test]
+    fn whole_frames_are_read_in_place_and_the_cut_one_is_left() {
+        let stream = framed(&[vec![1], vec![2; 300], vec![3; 5]]);
+        let (came, rest) = stream.split_at(stream.len() - 2);
+        let mut reader = FrameReader::new(MAX_FRAME_BYTES);
+        let mut read = came;
+        assert_eq!(reader.next_in(&mut read), Ok(Some(&[1][..])));
+        assert_eq!(reader.next_in(&mut read), Ok(Some(&[2; 300][..])));
+        assert_eq!(reader.next_in(&mut read), Ok(None));
+        assert_eq!(reader.pending(), 0);
+        reader.push(read);
+        reader.push(rest);
+        assert_eq!(reader.next().unwrap().unwrap(), [3; 5][..]);
+        let mut bad = &[0, 0, 0, 0, 9][..];
+        assert_eq!(reader.next_in(&mut bad), Err(FrameError::Empty));
+        assert_eq!(reader.next_in(&mut read), Err(FrameError::Empty));
+    }
+
     // proves: DHT-7.1
     #[test]
     fn a_length_above_the_cap_is_refused_by_its_four_bytes_and_nothing_is_kept() {

@@ -5,6 +5,8 @@ use svc_dht::{
     wire::message::{Request, Response},
 };
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use crate::{
     node::{Node, Raw, addr, contact, record},
     world::in_world,
@@ -125,23 +127,34 @@ fn an_answer_in_the_hands_of_a_worker_is_written_after_others_came_and_went() {
     });
 }
 
+/// What the test's own stream holds after it was used: not what is measured.
+async fn used_stream_bytes() -> isize {
+    let before = crate::heap::live_bytes();
+    let mut used = Vec::with_capacity(64);
+    let vec = crate::heap::live_bytes() - before;
+    for _ in 0..64 {
+        let (mut a, mut b) = tokio::io::duplex(crate::world::WINDOW);
+        // About what a handshake and a ping take.
+        for (end, other) in [(0, 1), (1, 0)] {
+            let ends = [&mut a, &mut b];
+            let [a, b] = ends;
+            let (from, to) = if end < other { (a, b) } else { (b, a) };
+            for len in [100, 80, 60] {
+                from.write_all(&vec![0; len]).await.unwrap();
+                to.read_exact(&mut vec![0; len]).await.unwrap();
+            }
+        }
+        used.push((a, b));
+    }
+    (crate::heap::live_bytes() - before - vec) / 64
+}
+
 #[test]
 fn an_idle_connection_is_small() {
     in_world(|world| async move {
         let a = Node::with(&world.env(), 1, |rules| rules.max_inbound = 10_000).await;
-        // The stream in memory has windows of its own: measured alone, and taken off.
-        let mut streams = Vec::new();
-        let before = crate::heap::live_bytes();
-        for _ in 0..64 {
-            streams.push(tokio::io::duplex(crate::world::WINDOW));
-        }
-        let stream = (crate::heap::live_bytes() - before) / 64;
-        let mut raws = Vec::with_capacity(256);
-        let mut warm = Raw::new(world.raw_connect(addr(1)).await);
-        warm.greet(200).await;
-        warm.ask(1, &Request::Ping).await;
-        warm.response().await;
-        world.pass(100).await;
+        let stream = used_stream_bytes().await;
+        let mut raws = Vec::with_capacity(128);
         let before = crate::heap::live_bytes();
         for n in 10..138 {
             let mut raw = Raw::new(world.raw_connect(addr(1)).await);
@@ -150,15 +163,15 @@ fn an_idle_connection_is_small() {
             raw.response().await;
             raws.push(raw.stream);
         }
-        a.heard.reads.lock().unwrap().clear();
-        a.heard.proven.lock().unwrap().clear();
+        *a.heard.reads.lock().unwrap() = Vec::new();
+        *a.heard.proven.lock().unwrap() = Vec::new();
         world.pass(10_000).await;
-        let each = (crate::heap::live_bytes() - before) / 128;
-        println!(
-            "an idle connection: {each} bytes, of which {stream} are the test's stream without its windows"
-        );
-        println!("its task: {} bytes", svc_dht::connection::TASK_BYTES);
-        drop((raws, warm, streams));
+        let each = (crate::heap::live_bytes() - before) / 128 - stream;
+        println!("an idle connection: {each} bytes besides its stream ({stream} bytes here)");
+        println!("its task alone: {} bytes", svc_dht::connection::TASK_BYTES);
+        assert!(each <= 1536, "{each}");
+        assert_eq!(a.peers.open(), (0, 128));
+        drop(raws);
         a.finish().await;
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use svc_dht::{
     link::error::RpcError,
-    wire::message::{Op, Request, Response},
+    wire::message::{Op, RefusalCode, Request, Response},
 };
 
 use crate::{
@@ -194,13 +194,13 @@ fn a_connection_that_ended_while_it_was_idle_is_made_anew() {
         // The peer closes, and at the same moment it is asked: it never sees the request.
         let closing = b.peers.clone();
         let (answer, ()) = tokio::join!(a.ping(2), closing.shutdown());
-        assert_eq!(
-            answer,
-            Err(RpcError::Handshake(
-                svc_dht::wire::handshake::HandshakeError::Rejected(
-                    svc_dht::wire::handshake::RejectCode::NotReady
-                )
-            ))
+        match answer {
+            Err(RpcError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NotReady),
+            other => panic!("{other:?}"),
+        }
+        assert!(
+            a.heard.failed.lock().unwrap().is_empty(),
+            "it said so itself"
         );
         assert_eq!(world.dials(addr(2)), 2);
         a.finish().await;

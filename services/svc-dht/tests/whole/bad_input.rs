@@ -2,6 +2,7 @@
 
 use svc_dht::{
     id::Id,
+    link::error::RpcError,
     record::Record,
     wire::message::{Request, Response},
 };
@@ -36,7 +37,7 @@ async fn refused(
             .request(node.contact(), &request, false, peer.deadline());
         codes.push(match asked.await {
             Ok(Response::Stored) => "stored",
-            Ok(Response::Refused(refusal)) => refusal.code.name(),
+            Err(RpcError::Refused(refusal)) => refusal.code.name(),
             other => panic!("{other:?}"),
         });
     }

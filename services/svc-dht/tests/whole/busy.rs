@@ -5,6 +5,7 @@ use std::sync::Arc;
 use svc_dht::{
     error::DhtError,
     id::Id,
+    link::error::RpcError,
     record::Record,
     routes::Route,
     routing::Update,
@@ -102,7 +103,7 @@ fn a_record_that_finds_no_room_is_refused_as_busy_while_reads_are_answered() {
         for store in stores {
             match store.await.unwrap() {
                 Ok(Response::Stored) => stored += 1,
-                Ok(Response::Refused(refusal)) if refusal.code == RefusalCode::Busy => busy += 1,
+                Err(RpcError::Refused(refusal)) if refusal.code == RefusalCode::Busy => busy += 1,
                 other => panic!("{other:?}"),
             }
         }

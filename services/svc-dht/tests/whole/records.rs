@@ -3,6 +3,7 @@
 use svc_dht::{
     error::DhtError,
     id::Id,
+    link::error::RpcError,
     record::Record,
     wire::message::{RefusalCode, Request, Response},
 };
@@ -240,9 +241,9 @@ fn an_older_record_is_refused_as_stale() {
             let asked = nodes[1]
                 .peers()
                 .request(to, &store, false, nodes[1].deadline());
-            answers.push(match asked.await.unwrap() {
-                Response::Stored => "stored",
-                Response::Refused(refusal) if refusal.code == RefusalCode::Stale => "stale",
+            answers.push(match asked.await {
+                Ok(Response::Stored) => "stored",
+                Err(RpcError::Refused(refusal)) if refusal.code == RefusalCode::Stale => "stale",
                 other => panic!("{other:?}"),
             });
         }

@@ -36,7 +36,8 @@ async fn serve(running: Running<Config>) -> Result<(), Fatal> {
     );
     let identity = setup::identity(&env, &config)?;
     let service = Service::open(Options::new(env, Arc::new(config), identity, listener, api)).await;
-    let service = service.map_err(|error| Fatal::Failed(error.to_string()))?;
+    // Data that another process uses, or that cannot be read: nothing was begun, and the operator can help.
+    let service = service.map_err(|error| Fatal::Config(error.to_string()))?;
     greet(&service, node_addr, api_addr);
     let ended = service.run(stop, |_| {}).await;
     farewell(&ended)
