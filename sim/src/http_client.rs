@@ -17,13 +17,23 @@ use crate::runtime::SimRuntime;
 /// Idle connections kept to one address.
 const IDLE_PER_HOST: usize = 64;
 
+/// Closed connections are looked for after so many requests, or as many as there are addresses.
+const SWEEP_AFTER: usize = 64;
+
 /// Host and port.
 type Target = (String, u16);
 type Sender = SendRequest<Full<Bytes>>;
 
 #[derive(Default)]
 pub struct HttpClient {
-    idle: Mutex<BTreeMap<SocketAddr, Vec<Sender>>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    by_address: BTreeMap<SocketAddr, Vec<Sender>>,
+    /// Kept since closed ones were last swept out everywhere.
+    kept: usize,
 }
 
 impl HttpClient {
@@ -95,7 +105,7 @@ impl HttpClient {
 
     fn take_idle(&self, addr: SocketAddr) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap();
-        let senders = idle.get_mut(&addr)?;
+        let senders = idle.by_address.get_mut(&addr)?;
         senders.retain(|sender| !sender.is_closed());
         // One whose last answer is still being read is not ready: it stays.
         let ready = senders.iter().rposition(SendRequest::is_ready)?;
@@ -103,10 +113,20 @@ impl HttpClient {
     }
 
     fn keep(&self, addr: SocketAddr, sender: Sender) {
-        let mut idle = self.idle.lock().unwrap();
-        let senders = idle.entry(addr).or_default();
+        let mut guard = self.idle.lock().unwrap();
+        let idle = &mut *guard;
+        let senders = idle.by_address.entry(addr).or_default();
         if senders.len() < IDLE_PER_HOST {
             senders.push(sender);
+        }
+        // Amortised: who asks many hosts once must not hold what they closed for ever.
+        idle.kept += 1;
+        if idle.kept > SWEEP_AFTER.max(idle.by_address.len()) {
+            idle.kept = 0;
+            idle.by_address.retain(|_, senders| {
+                senders.retain(|sender| !sender.is_closed());
+                !senders.is_empty()
+            });
         }
     }
 }

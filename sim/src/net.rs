@@ -4,11 +4,11 @@
 //! window pushes back, a dead process resets its connections but a dead machine says nothing, a
 //! partition delays bytes until it heals, and a connect to a silent host hangs.
 
+mod listener;
 mod stream;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    future::poll_fn,
+    collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::RangeBounds,
@@ -16,11 +16,10 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    task::{Poll, Waker},
     time::Duration,
 };
 
-use ron_core::seam::{BoxFuture, Conn, Listener};
+use ron_core::seam::{Conn, Listener};
 
 use crate::{
     detail::Message,
@@ -28,6 +27,7 @@ use crate::{
     seed::{self, SimRng},
     timer,
 };
+use listener::{Backlog, SimListener};
 pub use stream::SimStream;
 use stream::Wire;
 
@@ -175,12 +175,6 @@ impl Host {
         self.state.store(code, Relaxed);
         before
     }
-}
-
-#[derive(Default)]
-struct Backlog {
-    waiting: VecDeque<(SimStream, SocketAddr)>,
-    acceptor: Option<Waker>,
 }
 
 impl Network {
@@ -374,13 +368,9 @@ impl Network {
         }
         let backlog = Arc::new(Mutex::new(Backlog::default()));
         state.listeners.insert(addr, backlog.clone());
-        Ok(Box::new(SimListener {
-            net: self.clone(),
-            addr,
-            node,
-            incarnation,
-            backlog,
-        }))
+        let net = self.clone();
+        let listener = SimListener::new(net, addr, (node, incarnation), backlog);
+        Ok(Box::new(listener))
     }
 
     pub async fn connect(
@@ -602,54 +592,4 @@ impl State {
 /// What a handle gets whose process is gone.
 pub fn stale() -> io::Error {
     io::Error::other("stale incarnation: the process that owned this handle is gone")
-}
-
-struct SimListener {
-    net: Network,
-    addr: SocketAddr,
-    node: NodeId,
-    incarnation: Incarnation,
-    backlog: Arc<Mutex<Backlog>>,
-}
-
-impl Listener for SimListener {
-    fn accept(&self) -> BoxFuture<'_, io::Result<(Conn, SocketAddr)>> {
-        Box::pin(poll_fn(|cx| {
-            if let Err(gone) = self.net.lock().check_alive(self.node, self.incarnation) {
-                return Poll::Ready(Err(gone));
-            }
-            let mut backlog = self.backlog.lock().unwrap();
-            match backlog.waiting.pop_front() {
-                Some((stream, peer)) => Poll::Ready(Ok((Box::new(stream) as Conn, peer))),
-                None => {
-                    backlog.acceptor = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        }))
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.addr)
-    }
-}
-
-impl Drop for SimListener {
-    fn drop(&mut self) {
-        let waiting = {
-            let mut backlog = self.backlog.lock().unwrap();
-            std::mem::take(&mut backlog.waiting)
-        };
-        let mut state = self.net.lock();
-        if state
-            .listeners
-            .get(&self.addr)
-            .is_some_and(|b| Arc::ptr_eq(b, &self.backlog))
-        {
-            state.listeners.remove(&self.addr);
-        }
-        drop(state);
-        // Dropped last and outside the lock: closing a stream takes it.
-        drop(waiting);
-    }
 }

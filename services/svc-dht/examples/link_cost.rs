@@ -1,7 +1,7 @@
 //! What a request over a warm connection costs in CPU time, beside a bare loop that sends frames of the same size
 //! over the same sockets; and whether a signature is worth a trip to the CPU pool.
 //!
-//! `cargo run --release -p svc-dht --example link_cost`
+//! `cargo run --release -p svc-dht --example link_cost -- 2`, with the number of worker threads, 1 if there is none.
 #![allow(
     clippy::disallowed_methods,
     reason = "it measures, so it looks at the machine itself"
@@ -37,26 +37,26 @@ fn main() {
         "task of a connection: {} bytes",
         svc_dht::connection::TASK_BYTES
     );
-    for workers in [1, 2] {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(workers)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let options = TokioOptions {
-            data: Data::Memory {
-                limit_bytes: 1 << 20,
-            },
-            extra_ca_pem: None,
-        };
-        let seam = TokioRuntime::new(runtime.handle().clone(), &options).expect("a seam");
-        let env = Env::new(seam);
-        runtime.block_on(async {
-            env.spawn("measure", measure(env.clone(), workers))
-                .await
-                .expect("it ends");
-        });
-    }
+    let workers = std::env::args().nth(1).and_then(|n| n.parse().ok());
+    let workers = workers.unwrap_or(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let options = TokioOptions {
+        data: Data::Memory {
+            limit_bytes: 1 << 20,
+        },
+        extra_ca_pem: None,
+    };
+    let seam = TokioRuntime::new(runtime.handle().clone(), &options).expect("a seam");
+    let env = Env::new(seam);
+    runtime.block_on(async {
+        env.spawn("measure", measure(env.clone(), workers))
+            .await
+            .expect("it ends");
+    });
 }
 
 async fn measure(env: Env, workers: usize) {

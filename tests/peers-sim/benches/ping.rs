@@ -10,7 +10,7 @@ use peers_sim::{Latency, Load, ours, theirs};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const ROUNDS: u64 = 5;
+const ROUNDS: u64 = 9;
 /// How far ahead we mean to be.
 const AHEAD: f64 = 4.0;
 
@@ -26,9 +26,7 @@ const LATENCIES: [(u64, u64); 3] = [
 fn main() {
     // Without `--bench` it is only seen to work.
     let measured = std::env::args().any(|arg| arg == "--bench");
-    println!(
-        "HTTP ping-pong, turmoil at 1 ms a tick; requests per wall second, median of {ROUNDS}"
-    );
+    println!("HTTP ping-pong, turmoil at 1 ms a tick; requests per wall second, best of {ROUNDS}");
     println!(
         "each way     {:>8} {:>12} {:>12} {:>7}",
         "clients", "turmoil", "ours", "ratio"
@@ -70,7 +68,7 @@ fn compare(lo: u64, hi: u64, clients: usize, requests: usize) -> f64 {
         }));
         mine.push(rate(load, || drop(ours::run(load, seed))));
     }
-    let (theirs, ours) = (median(&mut turmoil), median(&mut mine));
+    let (theirs, ours) = (best(&turmoil), best(&mine));
     let ratio = ours / theirs;
     println!("{lo:>3}..{hi:>3} ms {clients:>10} {theirs:>12.0} {ours:>12.0} {ratio:>6.1}x");
     ratio
@@ -82,7 +80,7 @@ fn rate(load: Load, run: impl FnOnce()) -> f64 {
     load.total() as f64 / begin.elapsed().as_secs_f64()
 }
 
-fn median(rates: &mut [f64]) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+/// What each side can do: other work on the machine only ever slows a round down.
+fn best(rates: &[f64]) -> f64 {
+    rates.iter().copied().fold(0.0, f64::max)
 }

@@ -73,6 +73,9 @@ impl Connection {
                 let ip = self.peer.contact.addr.ip();
                 let addr = SocketAddr::new(ip, port).into();
                 self.peer.contact = Contact { id, addr };
+                // Measured by the example `link_cost`: a signature costs 9 µs of CPU time here and 28 µs by way of the
+                // pool, most of it to wake threads. The pool is dearer for the sign alone; it keeps a flood of hellos
+                // from holding up those who have been let in, and bounds what may be spent on it at once.
                 let accepter = Box::new(accepter);
                 self.check(now, move || {
                     let welcome = accepter.welcome(&identity);

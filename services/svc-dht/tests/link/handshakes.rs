@@ -136,7 +136,7 @@ fn a_proof_by_another_key_closes_the_stream() {
     });
 }
 
-// proves: DHT-7.4
+// proves: DHT-1.7
 #[test]
 fn signatures_are_checked_on_the_cpu_pool_and_not_in_the_connections_task() {
     in_world(|world| async move {
