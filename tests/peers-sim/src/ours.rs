@@ -52,10 +52,10 @@ impl SimService for Server {
     }
 }
 
-/// Returns the hash of the trace: that the work was done, and done the same way.
+/// Returns the hash of the trace: that the work was done, and done the same way. To be called on a fresh
+/// thread, as every world is.
 pub fn run(load: Load, seed: u64) -> String {
-    let thread = std::thread::spawn(move || Simulation::new(seed).block_on(simulate(load, seed)));
-    thread.join().expect("every client finishes")
+    Simulation::new(seed).block_on(simulate(load, seed))
 }
 
 async fn simulate(load: Load, seed: u64) -> String {
