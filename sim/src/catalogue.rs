@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ron_core::points::Points;
 
 use crate::{
-    dht::DhtService,
+    dht::{DhtService, adversary::Adversary},
     flaky::Flaky,
     kms::KmsService,
     ops,
@@ -28,6 +28,7 @@ pub fn services() -> Vec<Arc<dyn SimService>> {
         Arc::new(Flaky),
         Arc::new(KmsService),
         Arc::new(DhtService),
+        Arc::new(Adversary),
     ]
 }
 

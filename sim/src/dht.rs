@@ -3,6 +3,7 @@
 //! Table, lookups, records, connections and HTTP are the service's own code, as its binary puts them together. The
 //! node's key lies on the simulated disk: whoever restarts is who it was.
 
+pub mod adversary;
 pub mod calls;
 pub mod oracle;
 

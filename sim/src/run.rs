@@ -464,8 +464,9 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
     /// A lookup may have to go around the dead.
     const FIND_PATIENCE: Duration = Duration::from_secs(5);
     let nodes = world.service_nodes();
-    let all = nodes.len();
-    for (index, (node, port)) in nodes.into_iter().enumerate() {
+    let dht = |node: &NodeId| world.service_of(*node) == svc_dht::topology::NAME;
+    let finders: Vec<NodeId> = nodes.iter().map(|(node, _)| *node).filter(dht).collect();
+    for (node, port) in nodes {
         let name = world.name(node);
         let to = format!("{name}:{port}");
         for condition in hold {
@@ -474,12 +475,16 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
                 "serves" if world.service_of(node) == ron_kms::topology::NAME => {
                     crate::kms::calls::serves(clients, &name, PATIENCE).await
                 }
-                "serves" if world.service_of(node) == svc_dht::topology::NAME => {
+                "serves" if finders.contains(&node) => {
                     crate::dht::calls::serves(clients, &name, PATIENCE).await
                 }
-                "finds" => {
-                    crate::dht::calls::finds(clients, &name, (index, all), FIND_PATIENCE).await
-                }
+                "finds" => match finders.iter().position(|finder| *finder == node) {
+                    Some(index) => {
+                        let share = (index, finders.len());
+                        crate::dht::calls::finds(clients, &name, share, FIND_PATIENCE).await
+                    }
+                    None => continue,
+                },
                 "serves" => {
                     let item = Item::new(clients.fresh_key());
                     (

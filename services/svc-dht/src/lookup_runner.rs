@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use ron_core::{
-    Rng,
+    Rng, mutant,
     seam::{BoxFuture, Pool},
 };
 
@@ -66,6 +66,9 @@ pub async fn run(node: &Node, peers: &Peers, ask: Ask) {
         number,
         format_args!("{} {target} {}", goal_name(goal), left_ms(node, deadline)),
     );
+    if mutant!("dht.lookup_never_ends") && number.is_multiple_of(7) {
+        std::future::pending::<()>().await;
+    }
     let found = tokio::select! {
         biased;
         finished = drive(node, peers, number, goal, target, deadline) => conclude(node, number, goal, finished, explain),
@@ -194,7 +197,8 @@ fn verify(
     let Answer { closer, records } = answer;
     let given = records.len();
     let checked = node.env.offload(Pool::CPU, move || {
-        let valid = |r: &Record| r.check_shape(&limits, now).is_ok() && r.check_signature();
+        let signed = |r: &Record| r.check_signature() || mutant!("dht.signature_unchecked");
+        let valid = |r: &Record| r.check_shape(&limits, now).is_ok() && signed(r);
         records.into_iter().filter(valid).collect::<Vec<_>>()
     });
     let metrics = node.metrics.clone();
@@ -318,8 +322,6 @@ fn tell_probe(node: &Node, number: u64, probe: &Probe) {
         node.metrics.inc(|hot| &hot.hedge_spawned);
         node.env
             .probe("dht.hedge", probe.to.id.short(), format_args!(""));
-    } else {
-        node.hedges.earn();
     }
 }
 

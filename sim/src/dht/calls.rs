@@ -329,7 +329,7 @@ fn tell_value(clients: &Clients, told: &Value) {
 }
 
 /// The key of a piece of content.
-fn content_key(n: u64) -> String {
+pub(super) fn content_key(n: u64) -> String {
     blake3::hash(&n.to_be_bytes()).to_hex().to_string()
 }
 
