@@ -114,7 +114,7 @@ fn tell_opened(env: &Env, service: &Service) {
         "dht.opened",
         node.id().short(),
         format_args!(
-            "{} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {}",
             node.id(),
             node.contact.addr,
             config.network,
@@ -124,6 +124,7 @@ fn tell_opened(env: &Env, service: &Service) {
             lookup.hedge_budget_percent,
             routing.diversity_bucket,
             routing.diversity_table,
+            config.records.clock_skew_ms,
         ),
     );
     let found = &service.found;

@@ -51,6 +51,7 @@ struct Opened {
     hedge_percent: u64,
     per_bucket: usize,
     per_table: usize,
+    skew_ms: u64,
 }
 
 impl Opened {
@@ -69,6 +70,7 @@ impl Opened {
             hedge_percent: number()?,
             per_bucket: number()? as usize,
             per_table: number()? as usize,
+            skew_ms: number()?,
         })
     }
 }

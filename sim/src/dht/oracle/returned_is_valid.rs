@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Running;
 use crate::{
     oracle::{Oracle, OracleKind, Verdict},
     trace::{Event, What},
@@ -9,12 +10,13 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.returned_is_valid",
-    law: "a value or provider that is returned was published by its owner and has not expired on the clock of the node that returns it",
+    law: "a value or provider that is returned was published by its owner and has not ended, by more than clocks may differ, on the clock of the node that returns it",
     make: || Box::new(Valid::default()),
 };
 
 #[derive(Default)]
 struct Valid {
+    running: Running,
     /// What clients have put, as they wrote it.
     values: BTreeSet<String>,
     /// Key and id.
@@ -27,6 +29,8 @@ impl Oracle for Valid {
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
+        self.running.event(event);
+        let node = event.node.unwrap_or(u32::MAX);
         let What::Probe { event, id, detail } = &event.what else {
             return Ok(());
         };
@@ -53,7 +57,8 @@ impl Oracle for Valid {
                 let (Some(Ok(ends)), Some(Ok(now))) = (words.next(), words.next()) else {
                     return Err(format!("{detail:?}"));
                 };
-                if now >= ends {
+                let skew = self.running.get(node).map_or(0, |o| o.skew_ms);
+                if now >= ends + skew {
                     return Err(format!(
                         "a record that ended {} ms ago was returned",
                         now - ends
