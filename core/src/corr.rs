@@ -24,23 +24,25 @@ use crate::{
 };
 
 pub const CORR_ID: HeaderName = HeaderName::from_static("x-corr-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The id of the request at hand; in its extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CorrId(Arc<str>);
+pub struct CorrId(HeaderValue);
 
 impl CorrId {
     pub fn as_str(&self) -> &str {
-        &self.0
+        // Only what is sound gets in, and that is visible ASCII.
+        self.0.to_str().unwrap_or_default()
     }
 
     /// What the caller sent: `x-corr-id`, else the trace id of `traceparent`. Only sound values count,
     /// since the id ends up in logs and headers.
     pub fn from_headers(headers: &HeaderMap) -> Option<CorrId> {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        let own = text(CORR_ID.as_str()).filter(|id| is_sound(id));
-        let id = own.or_else(|| text("traceparent").and_then(trace_id))?;
-        Some(CorrId(id.into()))
+        let text = |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+        let own = text(&CORR_ID).filter(|id| is_sound(id));
+        let id = own.or_else(|| text(&TRACEPARENT).and_then(trace_id))?;
+        HeaderValue::from_str(id).ok().map(CorrId)
     }
 
     fn draw(ids: &RankedMutex<Rng>) -> CorrId {
@@ -51,7 +53,7 @@ impl CorrId {
             pair[0] = HEX[usize::from(byte >> 4)];
             pair[1] = HEX[usize::from(byte & 15)];
         }
-        CorrId(String::from_utf8_lossy(&hex).into())
+        CorrId(HeaderValue::from_bytes(&hex).unwrap_or(NO_ID))
     }
 }
 
@@ -122,12 +124,12 @@ fn identify(mut response: Response, id: &CorrId) -> Response {
             }
         }
     }
-    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
-        response.headers_mut().insert(CORR_ID, value);
-    }
+    response.headers_mut().insert(CORR_ID, id.0.clone());
     response
 }
 
+/// Never seen: hex digits are a header value.
+const NO_ID: HeaderValue = HeaderValue::from_static("none");
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 fn is_sound(id: &str) -> bool {

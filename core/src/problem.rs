@@ -217,14 +217,39 @@ pub const MAX_BUFFERED_BODY: usize = 10 << 20;
 
 /// The whole body, or the problem that says why not.
 pub async fn read_body(body: Body) -> Result<Bytes, Problem> {
-    match Limited::new(body, MAX_BUFFERED_BODY).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyFault::TooLarge {
-            cap: MAX_BUFFERED_BODY as u64,
-        }
-        .problem()),
-        Err(error) => Err(BodyFault::of(&*error).problem()),
+    let mut body = Limited::new(body, MAX_BUFFERED_BODY);
+    // Most bodies come in one piece, which then is the body.
+    let first = match body.frame().await.transpose() {
+        Ok(frame) => frame.and_then(|frame| frame.into_data().ok()),
+        Err(error) => return Err(unread(&*error)),
+    };
+    let first = first.unwrap_or_default();
+    if http_body::Body::is_end_stream(&body) {
+        return Ok(first);
     }
+    match body.collect().await {
+        Ok(rest) => Ok(joined(first, rest.to_bytes())),
+        Err(error) => Err(unread(&*error)),
+    }
+}
+
+fn joined(first: Bytes, rest: Bytes) -> Bytes {
+    match (first.is_empty(), rest.is_empty()) {
+        (_, true) => first,
+        (true, false) => rest,
+        (false, false) => [first, rest].concat().into(),
+    }
+}
+
+#[cold]
+fn unread(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Problem {
+    let fault = match error.is::<LengthLimitError>() {
+        true => BodyFault::TooLarge {
+            cap: MAX_BUFFERED_BODY as u64,
+        },
+        false => BodyFault::of(error),
+    };
+    fault.problem()
 }
 
 // ------------------------------------------------------------------------------------- extractors

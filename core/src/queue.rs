@@ -76,6 +76,12 @@ impl<T, P> Queue<T, P> {
         item
     }
 
+    /// For a producer that can serve its item itself: true if the queue is open and nothing waits in it. The
+    /// item counts as accepted and delivered; nobody was overtaken, and no consumer need be woken.
+    pub fn pass(&self) -> bool {
+        self.lock().ring.pass()
+    }
+
     /// From now on producers are refused; consumers drain what is left. Returns whether it was open.
     pub fn close(&self) -> bool {
         let mut line = self.lock();
@@ -421,6 +427,19 @@ mod tests {
         assert_eq!(queue.pop_batch(9).now_or_never(), Some(vec![1, 2]));
         assert_eq!(queue.pop().now_or_never(), Some(None));
         assert_eq!(queue.pop_batch(9).now_or_never(), Some(vec![]));
+    }
+
+    #[test]
+    fn a_producer_may_serve_its_item_itself_while_nothing_waits() {
+        let queue = Queue::new("q", 4, RejectNew);
+        assert!(queue.pass());
+        queue.push(1).unwrap();
+        assert!(!queue.pass());
+        assert_eq!(queue.try_pop(), Some(1));
+        queue.close();
+        assert!(!queue.pass());
+        let stats = queue.stats();
+        assert_eq!((stats.offered, stats.accepted, stats.delivered), (2, 2, 2));
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! A service tells what it does as probes named `spec.MODEL.EVENT`. They are no part of the trace and are
 //! built only where a scenario lists the oracle `model.MODEL`. A [`Reading`] says what each event means to
 //! the model: a step that it must allow, or something seen that its state must agree with. Always: each start
-//! of a process is followed from the model's beginning; a run without a single event fails.
+//! of a process is followed from the model's beginning, or, where the model itself tells of crashes, from where
+//! the process before it ended; a run without a single event fails.
 
+pub mod kms_audit;
+pub mod kms_keys;
 pub mod lifecycle;
 pub mod queue;
 
@@ -77,6 +80,14 @@ pub trait Reading: Send + Sized {
     const ORACLE: &'static str;
     /// Every kind of step, so that a share can be told.
     const STEPS: &'static [&'static str];
+    /// The model tells what a crash leaves: its state outlives the process.
+    const SURVIVES: bool = false;
+
+    /// Which of several things of its kind in one process the event is about; each has a state of its own.
+    fn part(event: &SpecEvent<'_>) -> u64 {
+        let _ = event;
+        0
+    }
 
     /// The first event of a process: the model, and where it begins. `None` for any other event.
     fn begin(event: &SpecEvent<'_>) -> Option<(Self, StateOf<Self>)>;
@@ -96,6 +107,31 @@ pub trait Reading: Send + Sized {
     /// Whether the model allows the step here. To be overridden where an action carries what the model draws
     /// from a few examples, such as a time.
     fn allows(&self, state: &StateOf<Self>, action: &ActionOf<Self>) -> bool;
+
+    /// Takes a step that is allowed. To be overridden where a copy of the state costs too much.
+    fn take(
+        &mut self,
+        state: &mut StateOf<Self>,
+        action: &ActionOf<Self>,
+        event: &SpecEvent<'_>,
+    ) -> Result<(), String>
+    where
+        ActionOf<Self>: Debug + Clone,
+    {
+        let next = self.model().next_state(state, action.clone());
+        let mut next = next.ok_or_else(|| format!("{action:?} leads nowhere"))?;
+        self.stepped(state, &mut next, event)?;
+        *state = next;
+        Ok(())
+    }
+
+    /// The state in one line.
+    fn describe(state: &StateOf<Self>) -> String
+    where
+        StateOf<Self>: Debug,
+    {
+        format!("{state:?}")
+    }
 
     /// The step has been taken: what must be true now, or is still to be seen. It may step further where one
     /// event stands for several steps.
@@ -132,7 +168,8 @@ pub fn offers<M: Model<Action: PartialEq>>(
 
 /// The oracle that steps a model along with every process of a run.
 pub struct Conformance<R: Reading> {
-    processes: BTreeMap<u32, Process<R>>,
+    /// By node and part.
+    processes: BTreeMap<(u32, u64), Process<R>>,
     steps: BTreeMap<&'static str, u64>,
     events: u64,
 }
@@ -159,12 +196,15 @@ impl<R: Reading> Conformance<R> {
         ActionOf<R>: Debug + Clone,
     {
         self.events += 1;
-        if let Some((reading, state)) = R::begin(event) {
+        let part = (node, R::part(event));
+        if (!R::SURVIVES || !self.processes.contains_key(&part))
+            && let Some((reading, state)) = R::begin(event)
+        {
             self.processes
-                .insert(node, Process::Follows(reading, state));
+                .insert(part, Process::Follows(reading, state));
             return Ok(());
         }
-        let Some(process) = self.processes.get_mut(&node) else {
+        let Some(process) = self.processes.get_mut(&part) else {
             return Err(format!("event `{event}` before the process began"));
         };
         let Process::Follows(reading, state) = process else {
@@ -178,7 +218,8 @@ impl<R: Reading> Conformance<R> {
                 Ok(())
             }
             Err(why) => {
-                let why = format!("event `{event}`: {why}; the model stands at {state:?}");
+                let state = R::describe(state);
+                let why = format!("event `{event}`: {why}; the model stands at {state}");
                 *process = Process::Strayed(PhantomData);
                 Err(why)
             }
@@ -211,10 +252,7 @@ where
     if !reading.allows(state, &action) {
         return Err(format!("{action:?} is no step of the model here"));
     }
-    let next = reading.model().next_state(state, action.clone());
-    let mut next = next.ok_or_else(|| format!("{action:?} leads nowhere"))?;
-    reading.stepped(state, &mut next, event)?;
-    *state = next;
+    reading.take(state, &action, event)?;
     Ok(Some(R::kind(&action, event)))
 }
 
@@ -234,7 +272,9 @@ where
 
     fn event(&mut self, event: &Event) -> Verdict {
         if let (Some(node), What::Died { .. } | What::Started { .. }) = (event.node, &event.what) {
-            self.processes.remove(&node);
+            if !R::SURVIVES {
+                self.processes.retain(|(on, _), _| *on != node);
+            }
         }
         Ok(())
     }
@@ -280,6 +320,14 @@ pub struct Followed {
 }
 
 pub const FOLLOWED: &[Followed] = &[
+    Followed {
+        model: kms_audit::Follow::MODEL,
+        steps: kms_audit::Follow::STEPS,
+    },
+    Followed {
+        model: kms_keys::Follow::MODEL,
+        steps: kms_keys::Follow::STEPS,
+    },
     Followed {
         model: lifecycle::Follow::MODEL,
         steps: lifecycle::Follow::STEPS,

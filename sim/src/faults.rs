@@ -174,6 +174,7 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
         }
         Fault::BitRot { path } => {
             if let Some(rot) = parts.disk.corrupt_random(&path) {
+                parts.felt.note("disk.bit_rot");
                 world.recorder().record(
                     Some(node),
                     What::Fault {

@@ -91,6 +91,11 @@ async fn run(process: ProcessContext) -> StopReport {
     };
     let found = &service.found;
     env.probe("kms.opened", found.records, format_args!(""));
+    env.probe(
+        "kms.verify_limit",
+        config.verify.cache_ttl_ms,
+        format_args!(""),
+    );
     if found.mismatch.is_some() {
         env.probe("kms.refuses_to_sign", found.records, format_args!(""));
     }

@@ -16,7 +16,10 @@ use ron_core::{
         queue::{Id, WorkQueue},
     },
 };
-use ron_kms::{audit::log::Policy, models::audit::AuditWorld};
+use ron_kms::{
+    audit::log::Policy,
+    models::audit::{AuditWorld, TIGHT},
+};
 use stateright::{Checker, Expectation, Model};
 
 pub struct ModelKind {
@@ -213,11 +216,15 @@ fn wait_then_drop() -> WaitThenDropOldest<Id> {
 fn audit(policy: Policy) -> AuditWorld {
     AuditWorld {
         policy,
+        limits: TIGHT,
         operations: 2,
+        kept: 1,
         crashes: 1,
         failures: 1,
         drops: 1,
+        abandons: u8::from(policy == Policy::Strict),
         checkpoints: 1,
+        follows: false,
         flaw: None,
     }
 }

@@ -136,6 +136,9 @@ pub const ORACLES: &[OracleKind] = &[
     kms::strict::KIND,
     kms::covered_at_stop::KIND,
     kms::heads::KIND,
+    kms::heads_linear::KIND,
+    kms::tenants_apart::KIND,
+    kms::verify_in_time::KIND,
     kms::nonce_once::KIND,
     kms::disabled_never_signs::KIND,
     kms::op_id_once::KIND,
@@ -152,6 +155,8 @@ pub const ORACLES: &[OracleKind] = &[
     dht::subnets::KIND,
     snapshot_fresh::KIND,
     bus_losses::KIND,
+    crate::conformance::kms_audit::KIND,
+    crate::conformance::kms_keys::KIND,
     crate::conformance::lifecycle::KIND,
     crate::conformance::queue::KIND,
 ];

@@ -106,9 +106,42 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
         }),
     },
     kms_calls("kms.sign", |draft| with_keys(draft, &["kms.sign"])),
+    kms_calls("kms.batch", |draft| with_keys(draft, &["kms.batch"])),
     kms_calls("kms.rotate", |draft| with_keys(draft, &["kms.rotate"])),
     kms_calls("kms.verify", |draft| with_keys(draft, &["kms.verify"])),
-    kms_calls("kms.sign_op", |draft| with_keys(draft, &["kms.sign_op"])),
+    kms_calls("kms.sign_op", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign_op",
+                "kms.sign_op",
+                "kms.sign_op",
+                "kms.sign_op_other",
+            ],
+        );
+    }),
+    kms_calls("kms.lives", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign",
+                "kms.sign_first",
+                "kms.sign_first",
+                "kms.rotate",
+                "kms.destroy_first",
+                "kms.cancel_first",
+                "kms.enable",
+                "kms.raise_minimum",
+                "kms.rotate_daily",
+            ],
+        );
+    }),
+    kms_calls("kms.tenants", |draft| {
+        with_keys(
+            draft,
+            &["kms.tenant_sign", "kms.tenant_sign", "kms.tenant_foreign"],
+        );
+    }),
     kms_calls("kms.wrap", |draft| {
         with_keys(draft, &["kms.wrap", "kms.unwrap", "kms.data_key"]);
     }),
@@ -131,6 +164,7 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
                 "kms.sign",
                 "kms.sign",
                 "kms.verify",
+                "kms.verify_wrong",
                 "kms.wrap",
                 "kms.unwrap",
                 "kms.rotate",
@@ -205,6 +239,8 @@ pub struct Asked<'a> {
     pub method: &'static str,
     pub path: &'a str,
     pub body: Bytes,
+    /// Told as an ingress in front of the service would.
+    pub tenant: Option<&'a str>,
 }
 
 /// Keys of what is stored outside the plan, to see whether a node serves.
@@ -266,13 +302,19 @@ impl Clients {
         let (op, key) = (asked.op, asked.key);
         self.note(What::Request { request, op, key });
         let to = &self.addresses[on];
-        let message = http::Request::builder()
+        let mut message = http::Request::builder()
             .method(asked.method)
             .uri(format!("http://{to}{}", asked.path))
             .header("content-type", "application/json")
-            .header("accept", "application/json")
-            .body(asked.body)
-            .expect("a valid request");
+            .header("accept", "application/json");
+        if let Some(tenant) = asked.tenant {
+            let scopes = "kms:sign,kms:rotate,kms:read";
+            message = message
+                .header("x-user", "sim")
+                .header("x-groups", scopes)
+                .header("x-tenant", tenant);
+        }
+        let message = message.body(asked.body).expect("a valid request");
         let (outcome, body) = self.send(message, timeout).await;
         self.note(What::Outcome {
             request,

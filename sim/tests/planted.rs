@@ -74,7 +74,130 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ),
     ("starts_while_draining", "shutdown-race", "model.lifecycle"),
     ("cap_off_by_one", "queue-saturation", "model.queue"),
+    // What is compiled into ron-kms itself.
+    (
+        "kms.gap_not_counted",
+        "kms/audit-pressure",
+        "model.kms.audit",
+    ),
+    (
+        "kms.restart_gap_forgotten",
+        "kms/torn-tail",
+        "model.kms.audit",
+    ),
+    ("kms.disabled_signs", "kms/rotate-vs-sign", "model.kms.keys"),
+    (
+        "kms.two_change_one_key",
+        "kms/rotate-vs-sign",
+        "model.kms.keys",
+    ),
+    (
+        "kms.answered_unseen",
+        "kms/rotate-vs-sign",
+        "kms.heads_linearizable",
+    ),
+    (
+        "kms.torn_tail_kept",
+        "kms/crash-in-append",
+        "kms.log_verifies",
+    ),
+    (
+        "kms.gap_not_counted",
+        "kms/audit-pressure",
+        "kms.answers_accounted",
+    ),
+    (
+        "kms.receipt_without_index",
+        "kms/audit-pressure-strict",
+        "kms.strict_has_record",
+    ),
+    (
+        "kms.no_last_checkpoint",
+        "kms/shutdown-during-sign",
+        "kms.checkpoint_covers_all",
+    ),
+    (
+        "kms.two_change_one_key",
+        "kms/rotate-vs-sign",
+        "kms.heads_grow",
+    ),
+    (
+        "kms.nonces_start_again",
+        "kms/restored-backup",
+        "kms.nonce_once",
+    ),
+    (
+        "kms.disabled_signs",
+        "kms/rotate-vs-sign",
+        "kms.disabled_never_signs",
+    ),
+    ("kms.op_ids_forgotten", "kms/op-id-replay", "kms.op_id_once"),
+    (
+        "kms.verifies_anything",
+        "kms/kill-signers",
+        "kms.results_hold",
+    ),
+    ("kms.quota_ignored", "kms/noisy-tenant", "kms.tenant_fair"),
+    (
+        "kms.verify_past_limit",
+        "kms/backend-outage",
+        "kms.verify_in_time",
+    ),
+    (
+        "kms.tenant_unchecked",
+        "kms/foreign-tenant",
+        "kms.tenants_apart",
+    ),
+    // What is compiled into svc-dht itself.
+    (
+        "dht.two_writers",
+        "dht/bootstrap-from-nothing",
+        "dht.one_writer",
+    ),
+    (
+        "dht.entry_twice",
+        "dht/bootstrap-from-nothing",
+        "dht.table_sound",
+    ),
+    (
+        "dht.lookup_never_ends",
+        "dht/hedged-lookup",
+        "dht.lookup_ends",
+    ),
+    (
+        "dht.hedges_unbounded",
+        "dht/hedged-lookup",
+        "dht.lookup_bounds",
+    ),
+    (
+        "dht.acked_unwritten",
+        "dht/bootstrap-from-nothing",
+        "dht.acked_is_held",
+    ),
+    (
+        "dht.expired_returned",
+        "dht/clock-skew-ttl",
+        "dht.returned_is_valid",
+    ),
+    (
+        "dht.signature_unchecked",
+        "dht/garbage-peer",
+        "dht.returned_is_valid",
+    ),
+    (
+        "dht.network_unchecked",
+        "dht/garbage-peer",
+        "dht.networks_apart",
+    ),
+    (
+        "dht.diversity_ignored",
+        "dht/eclipse-attempt",
+        "dht.subnets_limited",
+    ),
 ];
+
+/// Woken by nothing that can be planted: a law about rotten bytes, which only the offline reader could break.
+const ASLEEP: &[&str] = &["kms.rot_noticed"];
 
 const SEEDS: u64 = 40;
 
@@ -85,8 +208,11 @@ fn every_planted_bug_wakes_its_oracle() {
         let mut scenario = Scenario::load(&scenario::root(), name).expect("the scenario is there");
         // Alone, so that no other oracle can speak first.
         scenario.check.always.retain(|o| o == oracle);
+        let compiled = plant.starts_with("kms.") || plant.starts_with("dht.");
+        let bug = Some((*plant).to_owned());
         let watch = Watch {
-            plant: Some((*plant).to_owned()),
+            plant: bug.clone().filter(|_| !compiled),
+            mutant: bug.filter(|_| compiled),
             ..Watch::default()
         };
         let fired = |seed| {
@@ -111,8 +237,7 @@ fn every_oracle_has_its_planted_bug() {
     let all: BTreeSet<&str> = ORACLES
         .iter()
         .map(|kind| kind.name)
-        // The laws of services are woken by bugs in their own code: `cargo mutants-gate`.
-        .filter(|name| !name.starts_with("kms.") && !name.starts_with("dht."))
+        .filter(|name| !ASLEEP.contains(name))
         .chain([LIVE_AGAIN])
         .collect();
     assert_eq!(planted, all);

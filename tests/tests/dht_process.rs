@@ -49,7 +49,11 @@ impl Operator {
             "bootstrap.retry_max_ms=50",
             &data_dir,
         ] {
-            command.args(["--set", setting]);
+            let key = setting.split('=').next();
+            // A key may be given once.
+            if !args.iter().any(|arg| arg.split('=').next() == key) {
+                command.args(["--set", setting]);
+            }
         }
         command.args(args);
         command

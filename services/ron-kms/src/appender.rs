@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     audit::log::{Act, Mismatch, Trouble},
-    auditor::{Auditor, Item, Recorded},
+    auditor::{Auditor, Recorded, Sent, spec::Items},
     journal::{self, JournalError},
 };
 
@@ -25,6 +25,10 @@ pub async fn run(auditor: Arc<Auditor>, context: TaskContext) {
     };
     appender.undo_unfinished().await;
     loop {
+        // What is left to tell is told with the end, which may use the reserve.
+        if appender.auditor.queue.is_closed() && appender.auditor.queue.is_empty() {
+            break;
+        }
         let wants = appender.auditor.step(|log| log.wants_append());
         let items = if wants {
             appender.take_ready()
@@ -65,34 +69,41 @@ const BACKOFF: Backoff = Backoff::band(
 );
 
 /// How long events that nobody waits for may wait for company: a batch costs a sync, however small.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(20);
 
 impl Appender {
     /// An earlier incarnation may have died with a batch in its hands.
     async fn undo_unfinished(&mut self) {
         let acts = self.auditor.step(|log| log.handle_append_failed());
+        self.auditor.spec("spec.kms.audit.append_failed", 0);
         self.perform(acts, Vec::new()).await;
     }
 
-    fn take_ready(&self) -> Vec<Item> {
+    fn take_ready(&self) -> Vec<Sent> {
         let next = || self.auditor.queue.try_pop();
         std::iter::from_fn(next)
             .take(self.auditor.batch_max)
             .collect()
     }
 
-    async fn append(&mut self, items: Vec<Item>) {
+    async fn append(&mut self, items: Vec<Sent>) {
         let wall_ms = self.auditor.env.wall_ms();
-        let mut waiters = Waiters::new();
-        let mut submissions = Vec::with_capacity(items.len());
-        for (item, ticket) in items.into_iter().zip(0..) {
+        let mut waiters = Waiters::with_capacity(items.len());
+        let submissions = items.into_iter().zip(0..).map(|(item, ticket)| {
             let (submission, waiter) = item.into_submission(ticket);
-            submissions.push(submission);
             waiters.push(waiter);
-        }
+            submission
+        });
+        let submissions: Vec<_> = submissions.collect();
+        let items = Items(&submissions);
+        let count = submissions.len() as u64;
+        let env = &self.auditor.env;
+        env.probe("spec.kms.audit.append", count, format_args!("{items}"));
         let acts = self
             .auditor
             .step(|log| log.begin_append(wall_ms, submissions));
+        let in_flight = self.auditor.step(|log| log.in_flight());
+        self.auditor.spec("spec.kms.audit.batch", in_flight);
         self.perform(acts, waiters).await;
         let now_ms = self.auditor.now_ms();
         if self.auditor.step(|log| log.checkpoint_due(now_ms)) {
@@ -105,12 +116,16 @@ impl Appender {
         while let Some(act) = todo.pop_front() {
             match act {
                 Act::Write { at, bytes } => todo.extend(self.write(at, bytes).await),
+                Act::Truncate { .. } if ron_core::mutant!("kms.failed_write_kept") => {
+                    self.auditor.step(|log| log.handle_truncated());
+                }
                 Act::Truncate { len } => self.truncate(len).await,
                 Act::Proceed { ticket, seq, index } => {
                     let index = Some(index);
                     if !answer(&mut waiters, ticket, Ok(Recorded { seq, index })) {
                         // Nobody will follow up an intent whose owner is gone.
                         self.auditor.step(|log| log.handle_abandoned(seq));
+                        self.auditor.spec("spec.kms.audit.abandon", seq);
                     }
                 }
                 Act::Refuse { ticket, trouble } => {
@@ -122,7 +137,7 @@ impl Appender {
         }
     }
 
-    async fn write(&mut self, at: u64, bytes: Vec<u8>) -> Vec<Act> {
+    async fn write(&mut self, at: u64, bytes: Arc<Vec<u8>>) -> Vec<Act> {
         let auditor = &self.auditor;
         let (journal, epoch) = (auditor.journal.clone(), auditor.journal.epoch());
         let length = bytes.len() as u64;
@@ -135,6 +150,7 @@ impl Appender {
             biased;
             written = &mut writing => written,
             () = auditor.env.sleep(auditor.append_deadline) => {
+                ron_core::sometimes!("kms.append_late");
                 auditor.metrics.io_timeouts.with(&["append"]).inc();
                 writing.await
             }
@@ -143,6 +159,8 @@ impl Appender {
             Ok(Ok(())) => {
                 self.failures = 0;
                 let acts = auditor.step(|log| log.handle_appended());
+                auditor.spec("spec.kms.audit.appended", auditor.size());
+                auditor.tell_reserved();
                 auditor
                     .env
                     .probe("kms.appended", auditor.size(), format_args!("{length}"));
@@ -153,14 +171,14 @@ impl Appender {
                 acts.extend(auditor.step(|log| log.handle_append_failed()));
                 acts
             }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the audit log could not be written");
+            failed => {
+                if let Ok(Err(error)) = failed {
+                    tracing::warn!(%error, "the audit log could not be written");
+                }
                 self.failures += 1;
-                auditor.step(|log| log.handle_append_failed())
-            }
-            Err(_) => {
-                self.failures += 1;
-                auditor.step(|log| log.handle_append_failed())
+                let acts = auditor.step(|log| log.handle_append_failed());
+                auditor.spec("spec.kms.audit.append_failed", 0);
+                acts
             }
         }
     }
@@ -178,6 +196,7 @@ impl Appender {
             match cut {
                 Ok(Ok(())) => {
                     self.auditor.step(|log| log.handle_truncated());
+                    self.auditor.spec("spec.kms.audit.truncated", len);
                     return;
                 }
                 Ok(Err(JournalError::Replaced)) => {
@@ -203,10 +222,22 @@ impl Appender {
 
     /// After a failure, so that a broken disk is not asked without pause. The queue's policy holds meanwhile.
     async fn rest(&mut self) {
-        if self.failures > 0 {
-            let delay = BACKOFF.delay(self.failures - 1, &mut self.rng);
-            self.auditor.metrics.backoff_retries.with(&["append"]).inc();
-            self.auditor.env.sleep(delay).await;
+        if self.failures == 0 {
+            return;
+        }
+        let auditor = &self.auditor;
+        let closed = auditor.queue.is_closed();
+        // A drain has a deadline: it does not wait as long as somebody who may come again.
+        let attempt = if closed { 0 } else { self.failures - 1 };
+        let delay = BACKOFF.delay(attempt, &mut self.rng);
+        auditor.metrics.backoff_retries.with(&["append"]).inc();
+        let mut rested = std::pin::pin!(auditor.env.sleep(delay));
+        while closed || !auditor.queue.is_closed() {
+            tokio::select! {
+                biased;
+                () = &mut rested => return,
+                () = auditor.hurry.notified(), if !closed => {}
+            }
         }
     }
 
@@ -218,10 +249,14 @@ impl Appender {
         let queue = &auditor.queue;
         let (enough, limit) = match waited {
             // A queue that such a wait could fill must be emptied at once.
-            0 if queue.cap() < 2 * auditor.batch_max => return,
+            0 if queue.cap() < 4 * auditor.batch_max => return,
             0 => (auditor.batch_max, GATHER),
             n => (n.min(auditor.batch_max), took / 3),
         };
+        // A batch need not wait for company.
+        if ron_core::buggify!("kms.no_gathering") {
+            return;
+        }
         let mut patience = std::pin::pin!(auditor.env.sleep(limit));
         while queue.len() < enough && !queue.is_closed() {
             tokio::select! {
@@ -242,6 +277,7 @@ impl Appender {
             log.handle_all_abandoned();
             log.close();
         });
+        self.auditor.spec("spec.kms.audit.close", 0);
         // The process is about to end: what cannot be written by the phase's deadline is told at the next start.
         loop {
             self.append(Vec::new()).await;
@@ -256,8 +292,9 @@ impl Appender {
                 .env
                 .disk(|disk| journal::free_reserve(disk.as_ref()))
                 .await;
-            if !matches!(freed, Ok(Ok(true))) {
-                self.rest().await;
+            match freed {
+                Ok(Ok(true)) => ron_core::sometimes!("kms.reserve_used_to_close"),
+                _ => self.rest().await,
             }
         }
     }

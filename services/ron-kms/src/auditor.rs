@@ -4,11 +4,13 @@
 //! The appender and the checkpointer do the writing. Always: a number that was given out comes back, by a
 //! record, as dropped or as abandoned, even if its holder dies.
 
+pub(crate) mod spec;
+
 use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -55,7 +57,10 @@ pub const NOTE_LOCK: LockDecl = LockDecl {
     guards: "the writer of the published checkpoint",
 };
 
-pub type AuditQueue = Queue<Item, WaitThenDropOldest<Item>>;
+pub type AuditQueue = Queue<Sent, WaitThenDropOldest<Sent>>;
+
+/// Boxed: an event is moved several times on its way, and most of the queue's places are empty.
+pub type Sent = Box<Item>;
 
 /// Shared by all who use keys, and by the two tasks that write.
 pub struct Auditor {
@@ -67,6 +72,8 @@ pub struct Auditor {
     pub append_deadline: Duration,
     pub checkpoint_deadline: Duration,
     pub batch_max: usize,
+    /// With so many events the queue is not near its cap.
+    roomy: usize,
     /// As the machine has it; never changes.
     policy: Policy,
     log: RankedMutex<AuditLog>,
@@ -75,6 +82,9 @@ pub struct Auditor {
     note: SnapshotReader<Note>,
     note_writer: RankedMutex<SnapshotWriter<Note>>,
     attempts: AtomicU64,
+    /// Numbers were reserved since the start.
+    reserved: AtomicBool,
+    first_reserved: Notify,
     pub append_wanted: Notify,
     /// The appender gathers no longer: somebody waits for what was queued.
     pub hurry: Notify,
@@ -178,7 +188,10 @@ impl Auditor {
                 if let Some(mismatch) = found.mismatch {
                     let _ = recovered.log.handle_mismatch(mismatch);
                 }
-                if let Some(len) = recovered.truncate {
+                if let Some(len) = recovered.truncate
+                    && !ron_core::mutant!("kms.torn_tail_kept")
+                {
+                    ron_core::sometimes!("kms.torn_tail_cut");
                     found
                         .journal
                         .truncate(disk.as_ref(), len)
@@ -204,7 +217,8 @@ impl Auditor {
             bytes: bytes.into(),
         });
         let (note_writer, note) = snapshot(note);
-        let keep = |item: &Item| !item.event.may_be_shed();
+        spec::recovered(env, policy, &limits, &recovered.log);
+        let keep = |item: &Sent| !item.event.may_be_shed();
         let wait = Duration::from_millis(config.audit.queue_wait_ms);
         let auditor = Auditor {
             env: env.clone(),
@@ -219,6 +233,7 @@ impl Auditor {
             append_deadline: Duration::from_millis(config.audit.append_deadline_ms),
             checkpoint_deadline: Duration::from_millis(config.audit.checkpoint_deadline_ms),
             batch_max: config.audit.batch_max,
+            roomy: config.audit.queue_cap / 2,
             policy,
             log: RankedMutex::new(AUDIT_LOCK, recovered.log),
             started: env.now(),
@@ -226,6 +241,8 @@ impl Auditor {
             note,
             note_writer: RankedMutex::new(NOTE_LOCK, note_writer),
             attempts: AtomicU64::new(0),
+            reserved: AtomicBool::new(false),
+            first_reserved: Notify::new(),
             append_wanted: Notify::new(),
             hurry: Notify::new(),
             checkpoint_wanted: Notify::new(),
@@ -247,20 +264,57 @@ impl Auditor {
     pub fn admit(self: &Arc<Self>, action: Action) -> Result<Option<Number>, Refusal> {
         let admission = self.log.lock().admit(action);
         match admission {
-            Ok(Admission::Numbered(seq)) => Ok(Some(Number {
-                auditor: self.clone(),
-                seq: Some(seq),
-            })),
+            Ok(Admission::Numbered(seq)) => {
+                self.spec("spec.kms.audit.admit", seq);
+                Ok(Some(Number {
+                    auditor: self.clone(),
+                    seq: Some(seq),
+                }))
+            }
             Ok(Admission::ByIntent) => Ok(None),
             // Only verifying goes unrecorded, and verifying does not ask.
             Ok(Admission::Unrecorded) => Err(Refusal::Integrity),
             Err(Refusal::NotReserved) => {
+                ron_core::sometimes!("kms.numbers_ran_out");
                 self.append_wanted.notify_one();
                 self.hurry.notify_one();
                 Err(Refusal::NotReserved)
             }
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// The same; one who comes before the first numbers of this life are reserved waits for that.
+    pub async fn admit_by(
+        self: &Arc<Self>,
+        action: Action,
+        deadline: Instant,
+    ) -> Result<Option<Number>, Refusal> {
+        match self.admit(action) {
+            Err(Refusal::NotReserved) if !self.has_reserved() => {}
+            decided => return decided,
+        }
+        let reserved = async {
+            loop {
+                let told = self.first_reserved.notified();
+                if self.has_reserved() {
+                    return;
+                }
+                told.await;
+            }
+        };
+        // Should it not come in time, the log says what it says.
+        let _ = self.env.timeout_at(deadline, reserved).await;
+        self.admit(action)
+    }
+
+    /// Whether an event that nobody waits for would get into the queue at once, by all that can be known.
+    pub fn takes_at_once(&self) -> bool {
+        self.policy == Policy::Shed && self.has_reserved() && self.queue.len() <= self.roomy
+    }
+
+    fn has_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Acquire)
     }
 
     /// Puts an event on its way, and waits until it is durable if its answer must.
@@ -279,12 +333,16 @@ impl Auditor {
                 (Some(sender), Some(receiver))
             }
         };
-        let item = Item {
+        if let Some(seq) = number.as_ref().and_then(|n| n.seq) {
+            let told = format_args!("{}", event.may_be_shed());
+            self.env.probe("spec.kms.audit.submit", seq, told);
+        }
+        let item = Box::new(Item {
             number,
             event,
             attachment,
             waiter,
-        };
+        });
         match self.queue.push(&self.env, item).await {
             Ok(None) if durable.is_some() => self.hurry.notify_one(),
             Ok(None) => {}
@@ -301,15 +359,22 @@ impl Auditor {
                 seq: seq.unwrap_or_default(),
                 index: None,
             }),
+            Some(_) if ron_core::mutant!("kms.answered_before_durable") => Ok(Recorded {
+                seq: seq.unwrap_or_default(),
+                index: Some(self.size()),
+            }),
             Some(durable) => durable.await.unwrap_or(Err(Trouble::NotWritten)),
         }
     }
 
     /// The queue had no room for it.
-    fn drop_item(&self, mut item: Item) {
+    fn drop_item(&self, mut item: Sent) {
         self.metrics.audit_dropped.inc();
-        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
+        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
+            && !ron_core::mutant!("kms.drop_not_told")
+        {
             self.log.lock().handle_dropped(seq);
+            self.spec("spec.kms.audit.drop", seq);
             self.append_wanted.notify_one();
         }
         self.env.probe("kms.audit_dropped", 0, format_args!(""));
@@ -413,6 +478,25 @@ impl Auditor {
         step(&mut self.log.lock())
     }
 
+    /// A batch is durable, perhaps the one with the first numbers.
+    pub fn tell_reserved(&self) {
+        if !self.has_reserved() && self.step(|log| log.numbers_left() > 0) {
+            self.reserved.store(true, Ordering::Release);
+            self.first_reserved.notify_waiters();
+        }
+    }
+
+    /// A specification event; what it tells of was done just now.
+    pub fn spec(&self, event: &'static str, id: u64) {
+        self.env.probe(event, id, format_args!(""));
+    }
+
+    /// The same, for what may change readiness.
+    pub fn spec_ready(&self, event: &'static str, id: u64) {
+        let ready = self.step(|log| log.is_ready());
+        self.env.probe(event, id, format_args!("{ready}"));
+    }
+
     /// A signed note over this head.
     pub fn sign(&self, head: &Head) -> Result<Vec<u8>, KmsError> {
         let checkpoint = Checkpoint {
@@ -451,7 +535,11 @@ impl Auditor {
                         .probe("kms.checkpoint_missed", 0, format_args!("{why}"));
                     self.gate.close(why);
                 }
-                Act::Ready => self.gate.open(),
+                Act::Ready if ron_core::mutant!("kms.checkpoint_gate_stuck") => {}
+                Act::Ready => {
+                    ron_core::sometimes!("kms.checkpoint_again");
+                    self.gate.open();
+                }
                 _ => {}
             }
         }
@@ -479,8 +567,11 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        if let Some(seq) = self.seq.take() {
+        if let Some(seq) = self.seq.take()
+            && !ron_core::mutant!("kms.abandon_not_told")
+        {
             self.auditor.log.lock().handle_abandoned(seq);
+            self.auditor.spec("spec.kms.audit.abandon", seq);
             self.auditor.append_wanted.notify_one();
         }
     }

@@ -56,6 +56,12 @@ pub trait Backend: Send + Sync + 'static {
         inputs: &'a [Message],
     ) -> BoxFuture<'a, Result<Vec<Vec<Signature>>, BackendError>>;
 
+    /// Whether [`Backend::sign`] would be a short computation that waits for nothing.
+    fn signs_at_once(&self, key: &Material, inputs: &[Message]) -> bool {
+        let _ = (key, inputs);
+        false
+    }
+
     /// `nonce` is there exactly if [`Algorithm::needs_nonce`] says so, and is spent whatever happens.
     fn wrap<'a>(
         &'a self,

@@ -86,6 +86,7 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
             warn_of(entry.key.kid(), "destroyed", done);
         }
         if entry.key.due_for_rotation(now) && entry.key.may_rotate_by_itself(now) {
+            ron_core::sometimes!("kms.rotation_due");
             let head = Some(entry.key.head());
             let done = async {
                 let (turn, entry) = begin(engine, &everyone, entry.key.kid()).await?;
@@ -260,6 +261,7 @@ async fn destroy_due(
     let (turn, entry) = begin(engine, caller, kid).await?;
     let mut key = entry.key.clone();
     let erased = key.destroy_due(engine.env.wall_ms());
+    ron_core::sometimes!("kms.key_destroyed");
     let changes = erased.iter().map(|n| (*n, KeyChange::Destroyed)).collect();
     let planned = Planned {
         key,

@@ -24,6 +24,7 @@ pub async fn run(auditor: Arc<Auditor>, tick: Duration, context: TaskContext) {
     let mut rng = context.env.rng();
     // An earlier incarnation may have died with a checkpoint in its hands.
     let acts = auditor.step(|log| log.handle_checkpoint_failed());
+    auditor.spec_ready("spec.kms.audit.checkpoint_failed", 0);
     auditor.tell(&acts);
     let mut failures = 0;
     loop {
@@ -38,7 +39,9 @@ pub async fn run(auditor: Arc<Auditor>, tick: Duration, context: TaskContext) {
             () = context.env.sleep(pause) => {}
         }
         let now_ms = auditor.now_ms();
-        if !auditor.step(|log| log.checkpoint_due(now_ms)) {
+        // One that nobody asked for does no harm.
+        let due = auditor.step(|log| log.checkpoint_due(now_ms));
+        if !due && !ron_core::buggify!("kms.checkpoint_unasked") {
             continue;
         }
         match checkpoint(&auditor).await {
@@ -57,6 +60,7 @@ async fn finish(auditor: &Auditor, rng: &mut ron_core::Rng) {
     let uncovered = || auditor.step(|log| log.size() > log.covered() && log.mismatch().is_none());
     let mut attempt = 0;
     while uncovered() && !ron_core::mutant!("kms.no_last_checkpoint") {
+        ron_core::sometimes!("kms.last_checkpoint");
         if !checkpoint(auditor).await {
             auditor.env.sleep(BACKOFF.delay(attempt, rng)).await;
             attempt += 1;
@@ -71,6 +75,7 @@ async fn checkpoint(auditor: &Auditor) -> bool {
     else {
         return true;
     };
+    auditor.spec("spec.kms.audit.checkpoint", head.size);
     let note = match auditor.sign(&head) {
         Ok(note) => note,
         Err(error) => {
@@ -95,9 +100,11 @@ async fn checkpoint(auditor: &Auditor) -> bool {
         biased;
         written = &mut writing => written,
         () = auditor.env.sleep(auditor.checkpoint_deadline) => {
+            ron_core::sometimes!("kms.checkpoint_late");
             auditor.metrics.io_timeouts.with(&["checkpoint"]).inc();
             let now_ms = auditor.now_ms();
             let acts = auditor.step(|log| log.handle_time(now_ms));
+            auditor.spec_ready("spec.kms.audit.overdue", 0);
             auditor.tell(&acts);
             writing.await
         }
@@ -119,7 +126,9 @@ async fn checkpoint(auditor: &Auditor) -> bool {
 
 fn end(auditor: &Auditor, head: &Head, note: Option<Vec<u8>>) -> bool {
     let Some(note) = note else {
+        ron_core::sometimes!("kms.checkpoint_failed");
         let acts = auditor.step(|log| log.handle_checkpoint_failed());
+        auditor.spec_ready("spec.kms.audit.checkpoint_failed", 0);
         auditor.tell(&acts);
         return false;
     };
@@ -129,6 +138,7 @@ fn end(auditor: &Auditor, head: &Head, note: Option<Vec<u8>>) -> bool {
         .env
         .probe("kms.checkpointed", head.size, format_args!(""));
     let acts = auditor.step(|log| log.handle_checkpointed(now_ms));
+    auditor.spec_ready("spec.kms.audit.checkpointed", head.size);
     auditor.tell(&acts);
     true
 }

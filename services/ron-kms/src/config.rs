@@ -34,9 +34,9 @@ ron_core::settings! {
         /// A batch that takes longer counts as a timeout.
         append_deadline_ms: u64 = 200 => 1..=60_000, restart;
         /// Most events in one batch.
-        batch_max: usize = 256 => 1..=65_536, restart;
+        batch_max: usize = 512 => 1..=65_536, restart;
         /// A checkpoint is due after so many records.
-        checkpoint_every_ops: u64 = 8_192 => 1..=1_000_000, restart;
+        checkpoint_every_ops: u64 = 32_768 => 1..=1_000_000, restart;
         /// A checkpoint is due after so long, if there are new records.
         checkpoint_interval_ms: u64 = 1_000 => 10..=3_600_000, restart;
         /// A checkpoint that takes longer turns readiness off.
@@ -169,6 +169,8 @@ ron_core::settings! {
         drain_deadline_ms: u64 = 3_000 => 1..=600_000, restart;
         /// Time between two renewals of the attestation evidence.
         attest_interval_ms: u64 = 60_000 => 10..=86_400_000, restart;
+        /// Nonces of a key version reserved at a time: the most that a crash skips.
+        nonce_range: u32 = 1_024 => 1..=1_048_576, restart;
         /// Results kept for callers who repeat an `op_id`.
         op_id_results: usize = 65_536 => 1..=1_000_000, restart;
         /// Bytes of those results.

@@ -30,7 +30,8 @@ use crate::{
     backend::Backend,
     config::Config,
     error::KmsError,
-    index::KeyIndex,
+    in_place::{InPlace, Place},
+    index::{Held, KeyIndex},
     keys::Kid,
     metrics::Metrics,
     nonces::Nonces,
@@ -38,6 +39,7 @@ use crate::{
     quota::{Permit, TenantQuota},
     replay,
     ring::KeyRing,
+    signer,
     verify_cache::{Freshness, VerifyCache},
 };
 
@@ -78,7 +80,8 @@ pub(crate) struct Engine {
     pub attester: Attester,
     pub metrics: Metrics,
     pub draining: AtomicBool,
-    /// Operations that signers brought to an end.
+    pub in_place: InPlace,
+    /// Operations that were brought to an end, by signers or in place.
     pub finished: AtomicU64,
 }
 
@@ -111,9 +114,10 @@ impl Kms {
     async fn queue_up(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
         let engine = &self.0;
         if engine.draining.load(Ordering::Relaxed) {
+            ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
-        let tenant = engine.check_ask(&caller, &ask)?;
+        let Checked { tenant, at_once } = engine.check_ask(&caller, &ask)?;
         if !engine.backend_up.load(Ordering::Relaxed) {
             return Err(KmsError::BackendUnavailable(
                 "the key backend is not available".into(),
@@ -123,37 +127,40 @@ impl Kms {
             None => None,
             Some(op_id) => match engine.begin_op(&tenant, op_id)? {
                 Ok(guard) => Some(guard),
-                Err(done) => return self.replay(caller, ask, done).await,
+                Err(done) => return Box::pin(self.replay(caller, ask, done)).await,
             },
         };
-        self.enqueue(caller, ask, &tenant, op_id).await
+        let permit = engine.enter_quota(&tenant)?;
+        if at_once && let Some(place) = engine.in_place.enter(&engine.queue) {
+            return engine.serve_in_place(&caller, ask, permit, place).await;
+        }
+        // What takes longer is boxed, so that every request is small to move.
+        Box::pin(self.enqueue(caller, ask, permit, op_id)).await
     }
 
     async fn enqueue(
         &self,
         caller: Caller,
         ask: Ask,
-        tenant: &str,
+        permit: Permit,
         op_id: Option<OpGuard>,
     ) -> Result<Reply, KmsError> {
         let engine = &self.0;
-        let Some(permit) = engine.quota.try_enter(tenant) else {
-            engine.metrics.quota_reject.with(&["tenant"]).inc();
-            return Err(KmsError::TenantBusy);
-        };
-        let limit = ask.limit(&engine.config.load());
         let (reply, answer) = oneshot::channel();
         let job = Job {
+            deadline: engine.deadline_of(&ask),
             caller,
             ask,
-            deadline: engine.env.now() + limit,
             op_id,
             reply,
             permit,
         };
         if let Err(Refused { why, .. }) = engine.queue.push(job) {
             return Err(match why {
-                Refusal::Full => KmsError::Busy,
+                Refusal::Full => {
+                    ron_core::sometimes!("kms.queue_full");
+                    KmsError::Busy
+                }
                 Refusal::Closed => KmsError::Draining,
             });
         }
@@ -176,13 +183,14 @@ impl Kms {
             Reply::DataKey {
                 key, blob, receipt, ..
             } => {
-                let tenant = self.index().find(&caller, &kid)?.key.tenant().to_owned();
+                let tenant = self.index().find(&caller, &kid)?.tenant.clone();
                 let ask = Ask::Unwrap {
                     key: key.clone(),
                     blob: blob.clone(),
                     context,
                 };
-                match self.enqueue(caller, ask, &tenant, None).await? {
+                let permit = self.0.enter_quota(&tenant)?;
+                match self.enqueue(caller, ask, permit, None).await? {
                     Reply::Unwrapped { plain, .. } => Ok(Reply::DataKey {
                         key,
                         plain,
@@ -223,7 +231,7 @@ impl Kms {
             Err(
                 crate::keys::signing::SigningError::BadSignature(_)
                 | crate::keys::signing::SigningError::WrongParts(_),
-            ) => false,
+            ) => ron_core::mutant!("kms.verifies_anything"),
             Err(error) => return Err(error.into()),
         };
         Ok(VerifyReply {
@@ -281,9 +289,46 @@ impl Kms {
     }
 }
 
+/// What is known of an ask before it takes a place in the queue.
+struct Checked {
+    /// For whom it counts.
+    tenant: Arc<str>,
+    /// A short computation that waits for nothing, as things are now.
+    at_once: bool,
+}
+
 impl Engine {
-    /// What can be refused before it takes a place in the queue; the tenant it counts for.
-    fn check_ask(&self, caller: &Caller, ask: &Ask) -> Result<String, KmsError> {
+    fn enter_quota(&self, tenant: &Arc<str>) -> Result<Permit, KmsError> {
+        self.quota.try_enter(tenant).ok_or_else(|| {
+            ron_core::sometimes!("kms.quota_refused");
+            self.metrics.quota_reject.with(&["tenant"]).inc();
+            KmsError::TenantBusy
+        })
+    }
+
+    fn deadline_of(&self, ask: &Ask) -> Instant {
+        self.env.now() + ask.limit(&self.config.load())
+    }
+
+    /// What a signer would do with it, without the way there and back. Should the audit queue fill up just
+    /// now, this waits for room; a caller that leaves meanwhile leaves a gap record.
+    async fn serve_in_place(
+        self: &Arc<Self>,
+        caller: &Caller,
+        ask: Ask,
+        permit: Permit,
+        place: Place<'_>,
+    ) -> Result<Reply, KmsError> {
+        let deadline = self.deadline_of(&ask);
+        let result = signer::perform(self, caller, ask, deadline, None).await;
+        drop(permit);
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        drop(place);
+        result
+    }
+
+    /// What can be refused before it takes a place in the queue.
+    fn check_ask(&self, caller: &Caller, ask: &Ask) -> Result<Checked, KmsError> {
         let index = self.ring.index();
         let now = self.env.wall_ms();
         let kid = match ask {
@@ -300,19 +345,34 @@ impl Engine {
                 if index.len() >= max {
                     return Err(KmsError::TooManyKeys { max });
                 }
-                return Ok(tenant.clone());
+                return Ok(Checked {
+                    tenant: tenant.as_str().into(),
+                    at_once: false,
+                });
             }
-            Ask::Sign { key, messages, .. } => {
+            Ask::Sign {
+                key,
+                messages,
+                op_id,
+                ..
+            } => {
                 if messages.is_empty() || messages.len() > MAX_BATCH {
                     return Err(KmsError::Invalid(format!(
                         "1 to {MAX_BATCH} messages are signed at once"
                     )));
                 }
                 let entry = index.find(caller, &key.kid)?;
+                let version = entry.version(key);
                 if !ron_core::mutant!("kms.disabled_signs") {
-                    entry.key.may_sign(entry.version(key), now)?;
+                    entry.key.may_sign(version, now)?;
                 }
-                &key.kid
+                let quick = |held: &Arc<Held>| self.backend.signs_at_once(&held.material, messages);
+                return Ok(Checked {
+                    tenant: entry.tenant.clone(),
+                    at_once: op_id.is_none()
+                        && self.auditor.takes_at_once()
+                        && entry.held(version).is_some_and(quick),
+                });
             }
             Ask::Wrap { key, .. } | Ask::DataKey { key, .. } => {
                 let entry = index.find(caller, &key.kid)?;
@@ -328,7 +388,10 @@ impl Engine {
             Ask::Disable(key) | Ask::Enable(key) => key.kid(),
             Ask::ScheduleDestroy { key, .. } | Ask::CancelDestroy { key } => &key.kid,
         };
-        Ok(index.find(caller, kid)?.key.tenant().to_owned())
+        Ok(Checked {
+            tenant: index.find(caller, kid)?.tenant.clone(),
+            at_once: false,
+        })
     }
 
     /// `Err` with the result that was given before.
@@ -350,9 +413,18 @@ impl Engine {
                     request: ask.request,
                 }),
             })),
-            Begin::Again(done) => Ok(Err(done)),
-            Begin::Conflict => Err(KmsError::OpIdConflict),
-            Begin::InFlight => Err(KmsError::OpIdInFlight),
+            Begin::Again(done) => {
+                ron_core::sometimes!("kms.op_id_replayed");
+                Ok(Err(done))
+            }
+            Begin::Conflict => {
+                ron_core::sometimes!("kms.op_id_conflict");
+                Err(KmsError::OpIdConflict)
+            }
+            Begin::InFlight => {
+                ron_core::sometimes!("kms.op_id_in_flight");
+                Err(KmsError::OpIdInFlight)
+            }
         }
     }
 
@@ -370,10 +442,14 @@ impl Engine {
         loop {
             let age = match judge() {
                 Freshness::Fresh => return Ok(None),
-                Freshness::Stale(age) => return Ok(Some(age.as_millis() as u64)),
+                Freshness::Stale(age) => {
+                    ron_core::sometimes!("kms.verify_stale");
+                    return Ok(Some(age.as_millis() as u64));
+                }
                 Freshness::Expired(age) => age.as_millis() as u64,
             };
             if tried == config.verify.retry_max {
+                ron_core::sometimes!("kms.verify_expired");
                 self.metrics.verify_cache_expired.inc();
                 return Err(KmsError::VerifyCacheExpired { age_ms: age });
             }
@@ -417,8 +493,12 @@ impl Engine {
                 .probe("kms.backend", u64::from(up), format_args!(""));
         }
         match why {
+            None if ron_core::mutant!("kms.backend_gate_stuck") => {}
             None => self.backend_gate.open(),
-            Some(why) => self.backend_gate.close(why),
+            Some(why) => {
+                ron_core::sometimes!("kms.backend_away");
+                self.backend_gate.close(why);
+            }
         }
         up
     }

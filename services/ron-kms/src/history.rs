@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyHistory {
     keys: BTreeMap<String, Told>,
 }
 
 /// What the log tells of one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Told {
     pub states: BTreeMap<u32, State>,
     pub min_version: u32,

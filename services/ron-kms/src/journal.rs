@@ -160,6 +160,10 @@ impl Journal {
             return Err(JournalError::Outdated);
         }
         let file = state.current(disk)?;
+        let at = match ron_core::mutant!("kms.torn_tail_kept") {
+            true => file.len()?,
+            false => at,
+        };
         file.write_at(at, bytes)?;
         if !ron_core::mutant!("kms.append_not_synced") {
             file.sync()?;
@@ -218,7 +222,10 @@ impl State {
 /// Writes the tiles, then replaces the checkpoint. On a full disk the reserve is given up for it.
 fn publish(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
     match publish_once(disk, files, note) {
-        Err(error) if is_full(&error) && free_reserve(disk)? => publish_once(disk, files, note),
+        Err(error) if is_full(&error) && free_reserve(disk)? => {
+            ron_core::sometimes!("kms.reserve_used");
+            publish_once(disk, files, note)
+        }
         other => other,
     }
 }
@@ -235,6 +242,9 @@ pub fn free_reserve(disk: &dyn Disk) -> io::Result<bool> {
 
 /// Sets room aside, if there is none.
 pub fn make_reserve(disk: &dyn Disk) -> io::Result<()> {
+    if ron_core::mutant!("kms.no_reserve") {
+        return Ok(());
+    }
     let file = disk.open(RESERVE, Open::Create)?;
     if file.len()? >= RESERVE_BYTES {
         return Ok(());
@@ -364,9 +374,14 @@ fn replace(disk: &dyn Disk, new: &str, name: &str, bytes: &[u8]) -> io::Result<(
     let file = disk.open(new, Open::Create)?;
     file.set_len(bytes.len() as u64)?;
     file.write_at(0, bytes)?;
-    file.sync()?;
+    if !ron_core::mutant!("kms.renamed_unsynced") {
+        file.sync()?;
+    }
     disk.rename(new, name)?;
-    disk.sync_dir(DIR)
+    match ron_core::mutant!("kms.rename_not_durable") {
+        true => Ok(()),
+        false => disk.sync_dir(DIR),
+    }
 }
 
 fn first_entries(bundle: &[u8], width: usize) -> Option<Vec<u8>> {

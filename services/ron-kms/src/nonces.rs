@@ -27,10 +27,9 @@ pub const NONCE_LOCK: LockDecl = LockDecl {
     guards: "the next nonce of each key version",
 };
 
-/// Nonces reserved at a time: what a crash skips at most.
-const RANGE: u32 = 1024;
-
 pub struct Nonces {
+    /// Reserved at a time: what a crash skips at most.
+    range: u32,
     trackers: RankedMutex<HashMap<VersionedKid, NonceTracker>>,
     stored: BTreeMap<VersionedKid, u64>,
     logged: BTreeMap<(String, u32), u64>,
@@ -41,12 +40,14 @@ pub struct Nonces {
 impl Nonces {
     /// `stored` and `logged` are the marks found at the start.
     pub fn new(
+        range: u32,
         stored: BTreeMap<VersionedKid, u64>,
         logged: BTreeMap<(String, u32), u64>,
         store: KeyStore,
         auditor: Arc<Auditor>,
     ) -> Nonces {
         Nonces {
+            range,
             trackers: RankedMutex::new(NONCE_LOCK, HashMap::new()),
             stored,
             logged,
@@ -63,8 +64,14 @@ impl Nonces {
                 let tracker = trackers.entry(id.clone()).or_insert_with(|| self.open(id));
                 match tracker.take() {
                     Ok(nonce) => return Ok(nonce),
-                    Err(NonceError::NeedsReserve) => tracker.reserve(RANGE)?,
-                    Err(error) => return Err(error.into()),
+                    Err(NonceError::NeedsReserve) => {
+                        ron_core::sometimes!("kms.nonces_reserved");
+                        tracker.reserve(self.range)?
+                    }
+                    Err(error) => {
+                        ron_core::sometimes!("kms.nonces_behind_log");
+                        return Err(error.into());
+                    }
                 }
             };
             let reserved = self.make_durable(id, mark).await;
@@ -94,13 +101,18 @@ impl Nonces {
     }
 
     async fn make_durable(&self, id: &VersionedKid, mark: u64) -> Result<(), KmsError> {
-        let stored = self.store.raise_nonce(id, mark).await;
-        stored.map_err(|error| KmsError::Store(error.to_string()))?;
+        if !ron_core::mutant!("kms.nonce_mark_unstored") {
+            let stored = self.store.raise_nonce(id, mark).await;
+            stored.map_err(|error| KmsError::Store(error.to_string()))?;
+        }
         let event = Event::NonceMark {
             kid: id.kid().as_str().to_owned(),
             version: id.version(),
             next: mark,
         };
+        if ron_core::mutant!("kms.nonce_mark_unlogged") {
+            return Ok(());
+        }
         let recorded = self.auditor.record(None, event, Vec::new()).await;
         recorded.map(|_| ()).map_err(KmsError::NotRecorded)
     }

@@ -64,8 +64,11 @@ impl OpIds {
         self.expire(now_ms);
         if let Some(entry) = self.entries.get(&id) {
             return match &entry.result {
-                _ if entry.request != request => Begin::Conflict,
+                _ if entry.request != request && !ron_core::mutant!("kms.op_id_for_another") => {
+                    Begin::Conflict
+                }
                 Some(done) => Begin::Again(done.clone()),
+                None if ron_core::mutant!("kms.op_id_twice_in_flight") => Begin::New,
                 None => Begin::InFlight,
             };
         }
@@ -93,6 +96,7 @@ impl OpIds {
         self.entries.insert(id, entry);
         self.order.push_back((id, at_ms));
         while self.bytes > self.max_bytes || self.order.len() > self.max_results {
+            ron_core::sometimes!("kms.op_id_evicted");
             self.drop_oldest();
         }
     }

@@ -12,14 +12,14 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct TenantQuota {
     max: usize,
-    held: Arc<Mutex<HashMap<String, usize>>>,
+    held: Arc<Mutex<HashMap<Arc<str>, usize>>>,
 }
 
 /// One operation's place, given back when dropped.
 #[derive(Debug)]
 pub struct Permit {
     quota: TenantQuota,
-    tenant: String,
+    tenant: Arc<str>,
 }
 
 impl TenantQuota {
@@ -31,7 +31,7 @@ impl TenantQuota {
     }
 
     /// `None` if the tenant has as many as it may.
-    pub fn try_enter(&self, tenant: &str) -> Option<Permit> {
+    pub fn try_enter(&self, tenant: &Arc<str>) -> Option<Permit> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(tenant) {
             Some(count) if *count >= self.max && !ron_core::mutant!("kms.quota_ignored") => {
@@ -39,13 +39,13 @@ impl TenantQuota {
             }
             Some(count) => *count += 1,
             None => {
-                held.insert(tenant.to_owned(), 1);
+                held.insert(tenant.clone(), 1);
             }
         }
         drop(held);
         Some(Permit {
             quota: self.clone(),
-            tenant: tenant.to_owned(),
+            tenant: tenant.clone(),
         })
     }
 
@@ -81,19 +81,22 @@ mod tests {
     #[test]
     fn a_tenant_at_its_quota_is_refused_and_another_is_not() {
         let quota = TenantQuota::new(2);
-        let first = quota.try_enter("a");
-        let _second = quota.try_enter("a").unwrap();
-        assert!(quota.try_enter("a").is_none());
-        let _other = quota.try_enter("b").unwrap();
+        let (a, b) = ("a".into(), "b".into());
+        let first = quota.try_enter(&a);
+        let _second = quota.try_enter(&a).unwrap();
+        assert!(quota.try_enter(&a).is_none());
+        let _other = quota.try_enter(&b).unwrap();
         drop(first);
-        let _third = quota.try_enter("a").unwrap();
-        assert!(quota.try_enter("a").is_none());
+        let _third = quota.try_enter(&a).unwrap();
+        assert!(quota.try_enter(&a).is_none());
     }
 
     #[test]
     fn a_tenant_without_operations_takes_no_memory() {
         let quota = TenantQuota::new(1);
-        let permits: Vec<_> = (0..100).map(|n| quota.try_enter(&n.to_string())).collect();
+        let permits: Vec<_> = (0..100)
+            .map(|n| quota.try_enter(&n.to_string().into()))
+            .collect();
         assert_eq!(quota.tenants(), 100);
         drop(permits);
         assert_eq!(quota.tenants(), 0);

@@ -4,6 +4,8 @@
 //! crash is what the store becomes at the next start. Always: versions of a key only grow, a number that
 //! the log told is never given twice.
 
+pub(crate) mod spec;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ron_core::{
@@ -82,9 +84,16 @@ impl KeyRing {
         let mut followed = Vec::new();
         let mut keys = contents.keys;
         for stored in &mut keys {
-            let Some((key, lost)) = history.reconcile(&stored.key, now) else {
+            let reconciled = history.reconcile(&stored.key, now);
+            let as_told = reconciled.as_ref().map_or(&stored.key, |(key, _)| key);
+            spec::opened(env, &stored.key, as_told);
+            let Some((key, lost)) = reconciled else {
                 continue;
             };
+            ron_core::sometimes!("kms.store_followed_log");
+            if !lost.is_empty() {
+                ron_core::sometimes!("kms.version_lost");
+            }
             followed.push(key.kid().clone());
             stored.key = key.clone();
             for version in lost {
@@ -151,6 +160,7 @@ impl KeyRing {
                     });
                 }
             }
+            ron_core::sometimes!("kms.change_waited");
             freed.await;
         }
     }
@@ -170,6 +180,7 @@ impl KeyRing {
     async fn commit_now(&self, turn: &Turn, planned: Planned) -> Result<Recorded, KmsError> {
         let shared = &self.shared;
         let entry = self.entry(&planned)?;
+        let spec = spec::Change::begin(&shared.env, &planned);
         let mut last = None;
         for (version, change) in planned.changes {
             let event = Event::Key {
@@ -188,33 +199,58 @@ impl KeyRing {
                     if last.is_some() {
                         shared.state.lock().torn.insert(turn.kid.clone());
                     }
+                    spec.tell("spec.kms.keys.given_up");
                     return Err(KmsError::NotRecorded(trouble));
                 }
             }
         }
+        spec.tell("spec.kms.keys.recorded");
         let change = Change {
             key: planned.key,
             added: planned.added,
             erased: planned.erased,
         };
+        // Between record and store, where a crash hurts most.
+        if ron_core::buggify!("kms.store_late") {
+            shared.env.sleep(STORE_PAUSE).await;
+        }
         let needs_store = change.added.is_some();
         let mut stored = store_change(&shared.store, change.clone()).await;
         for _ in 1..STORE_TRIES {
             if stored.is_ok() {
                 break;
             }
+            spec.tell("spec.kms.keys.store_failed");
             shared.env.sleep(STORE_PAUSE).await;
             stored = store_change(&shared.store, change.clone()).await;
         }
         let mut state = shared.state.lock();
-        if stored.is_err() {
-            state.torn.insert(turn.kid.clone());
+        match stored.is_ok() {
+            true => spec.tell("spec.kms.keys.stored"),
+            false => {
+                ron_core::sometimes!("kms.change_torn");
+                state.torn.insert(turn.kid.clone());
+                spec.tell("spec.kms.keys.store_failed");
+            }
+        }
+        let rotated = entry.key.head() > 1;
+        if rotated && stored.is_ok() && ron_core::mutant!("kms.answered_unseen") {
+            drop(state);
+            let (ring, env) = (self.clone(), shared.env.clone());
+            drop(shared.env.spawn("late", async move {
+                env.sleep(STORE_PAUSE).await;
+                KeyIndex::publish_with(&mut ring.shared.state.lock().writer, entry);
+            }));
+            return last.ok_or_else(|| KmsError::Invalid("nothing to change".into()));
         }
         // A new secret that is not stored must not be used; a state that the log told must be obeyed.
-        if stored.is_ok() || !needs_store {
+        if stored.is_ok() || !needs_store || ron_core::mutant!("kms.unstored_secret_used") {
             let (kid, head) = (entry.key.kid().clone(), entry.key.head());
             KeyIndex::publish_with(&mut state.writer, entry);
             drop(state);
+            if stored.is_ok() {
+                spec.published();
+            }
             shared
                 .env
                 .probe("kms.key_changed", u64::from(head), format_args!("{kid}"));
@@ -244,10 +280,7 @@ impl KeyRing {
                 versions.extend(bare.map(|bare| (*number, Arc::new(bare))));
             }
         }
-        Ok(Entry {
-            key: planned.key.clone(),
-            versions,
-        })
+        Ok(Entry::new(planned.key.clone(), versions))
     }
 }
 

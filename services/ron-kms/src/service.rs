@@ -43,6 +43,7 @@ use crate::{
     config_watch::{CONFIG_LOCK, ConfigWatch, Source},
     engine::{Engine, Kms, OP_IDS_LOCK, VERIFY_LOCK},
     error::KmsError,
+    in_place::InPlace,
     keeper,
     keystore::KeyStore,
     metrics::Metrics,
@@ -134,6 +135,7 @@ impl Service {
         .await?;
         let auditor = recovered.auditor;
         let nonces = Nonces::new(
+            config.nonce_range,
             contents.nonces.clone(),
             recovered.nonces,
             store.clone(),
@@ -174,6 +176,7 @@ impl Service {
             attester: Attester::new(store.identity(), readiness.gate("attestation"))?,
             metrics,
             draining: AtomicBool::new(false),
+            in_place: InPlace::default(),
             finished: AtomicU64::new(0),
         };
         let mode = config.auth.to_mode();
@@ -262,6 +265,7 @@ impl Service {
         let flushing = supervisor.phase("audit", parts.flush.after, move || {
             drop(hook.queue.clear());
             hook.auditor.queue.close();
+            hook.auditor.hurry.notify_one();
         });
         let covering = supervisor.phase("checkpoint", parts.checkpoint.after, || {});
         let listening = supervisor.phase("listener", parts.close.after, || {});

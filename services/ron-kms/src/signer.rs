@@ -31,6 +31,7 @@ use crate::{
     keys::{Secret, VersionedKid, sealing::DATA_KEY_LEN},
     op_ids::Done,
     replay,
+    ring::spec,
 };
 
 /// Operations that one signer carries at once.
@@ -38,7 +39,7 @@ const IN_HAND: usize = 64;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs until the queue is closed and drained.
+/// Runs until the queue is closed and drained, and nobody is left who serves himself.
 pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut open = true;
@@ -57,6 +58,7 @@ pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
             },
         }
     }
+    engine.in_place.all_left().await;
 }
 
 /// Most operations need no wait: these never become part of the set.
@@ -77,6 +79,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         return;
     }
     if engine.env.now() >= deadline {
+        ron_core::sometimes!("kms.late_in_queue");
         engine.metrics.io_timeouts.with(&[ask.action()]).inc();
         let _ = reply.send(Err(KmsError::Timeout("waiting for a signer")));
         return;
@@ -87,15 +90,21 @@ async fn serve(engine: Arc<Engine>, job: Job) {
     let result = tokio::select! {
         biased;
         result = &mut work => result,
-        () = reply.closed() => work.await,
+        () = reply.closed() => {
+            ron_core::sometimes!("kms.caller_gone");
+            work.await
+        }
     };
     // Before the answer: whoever has it may ask again at once, and has its place.
-    drop(permit);
+    match result.is_err() && ron_core::mutant!("kms.permit_leaked") {
+        true => std::mem::forget(permit),
+        false => drop(permit),
+    }
     let _ = reply.send(result);
     engine.finished.fetch_add(1, Ordering::Relaxed);
 }
 
-async fn perform(
+pub(crate) async fn perform(
     engine: &Arc<Engine>,
     caller: &Caller,
     ask: Ask,
@@ -153,11 +162,15 @@ async fn sign(
     if !ron_core::mutant!("kms.disabled_signs") {
         entry.key.may_sign(version, engine.env.wall_ms())?;
     }
-    let held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
+    let mut held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
+    if ron_core::mutant!("kms.older_secret_signs") {
+        held = entry.versions.values().next().unwrap_or(held);
+    }
+    spec::used(&engine.env, &held.material.id);
     let digests = messages.iter().map(digest_of).collect();
     let mut operation = operation(Action::Sign, caller, entry, version, digests);
     let attestation = attest.then(|| engine.attester.evidence()).flatten();
-    let id = held.material.id.clone();
+    let id = entry.key.id(version).ok_or(KmsError::NoSuchKey)?;
     let work = async {
         let signed = engine.backend.sign(&held.material, &messages).await;
         signed.map(|signatures| Reply::Signed {
@@ -311,7 +324,7 @@ async fn use_key<E: IntoKms>(
 ) -> Result<(Reply, Receipt), KmsError> {
     let auditor = &engine.auditor;
     let action = operation.action;
-    let admitted = auditor.admit(action)?;
+    let admitted = auditor.admit_by(action, deadline).await?;
     // Strict: the intent is durable before the key is used.
     let (number, operation, intent) = match admitted {
         Some(number) => (number, Some(operation), None),
@@ -320,7 +333,10 @@ async fn use_key<E: IntoKms>(
             let intent = auditor.record(None, event, Vec::new());
             let intent = engine.env.timeout_at(deadline, intent).await;
             let intent = intent.map_err(|_| timed_out(engine, "audit"))?;
-            let intent = intent.map_err(KmsError::NotRecorded)?;
+            let intent = intent.map_err(|trouble| {
+                ron_core::sometimes!("kms.strict_refused");
+                KmsError::NotRecorded(trouble)
+            })?;
             (Number::of_intent(auditor, intent.seq), None, Some(intent))
         }
     };

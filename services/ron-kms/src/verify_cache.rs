@@ -51,9 +51,9 @@ impl VerifyCache {
     pub fn judge(&self, now: Instant) -> Freshness {
         let age = self.age(now);
         match (age > self.ttl, self.degraded) {
-            (true, _) => Freshness::Expired(age),
-            (false, true) => Freshness::Stale(age),
-            (false, false) => Freshness::Fresh,
+            (true, _) if !ron_core::mutant!("kms.verify_past_limit") => Freshness::Expired(age),
+            (_, true) => Freshness::Stale(age),
+            (_, false) => Freshness::Fresh,
         }
     }
 }

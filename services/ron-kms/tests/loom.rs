@@ -205,7 +205,7 @@ impl Audit {
             if let Act::Write { at, bytes } = act {
                 let mut file = self.file.lock();
                 assert_eq!(file.len() as u64, at, "no hole and nothing written over");
-                file.extend(bytes);
+                file.extend(bytes.iter());
                 drop(file);
                 let mut log = self.log.lock();
                 log.handle_appended();

@@ -1,5 +1,7 @@
 //! The configuration: every key with its default, range and unit; what contradicts itself is refused.
 
+pub mod rules;
+
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,

@@ -19,6 +19,7 @@
 
 pub mod answerer;
 pub mod api;
+pub mod app;
 pub mod bootstrapper;
 pub mod breaker;
 pub mod bucket_writer;

@@ -1,39 +1,27 @@
 //! Wiring only: opens what the node keeps, builds its parts, runs them under the supervisor, drains in order.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use axum::{Router, extract::Request};
 use ron_core::{
     Env, Queue,
-    admission::Admission,
-    auth::Gate as AuthGate,
     bus::Bus,
-    corr::with_corr_ids,
     lifecycle::Escalate,
     lock::RankedMutex,
-    ops::{self, Admin, Ops},
-    problem::with_fallbacks,
     readiness::Readiness,
     seam::{DiskLock, Listener},
     shutdown::Shutdown,
     supervisor::{PhaseId, Report, Supervisor, SupervisorView, TaskSpec},
-    telemetry::{Refusals, Telemetry},
     view::QueueView,
 };
-use tower_service::Service as _;
 
 use crate::{
     answerer::Answerer,
-    api,
+    app::App,
     bootstrapper::{self, Gates},
-    breaker::BreakerRules,
-    config::Config,
+    config::{Config, rules},
     contact::Contact,
     dht::Dht,
     error::DhtError,
@@ -42,29 +30,22 @@ use crate::{
     hedge::HedgeBudget,
     id::Id,
     identity::{Identity, NetworkId},
-    limiter::Limits,
-    link::rules::LinkRules,
-    link_counts, listener,
-    lookup::LookupRules,
+    listener,
     metrics::Metrics,
     node::{Node, PEER_STATS_LOCK, PEER_STATS_MAX},
     peer_stats::PeerStats,
     peers::Peers,
     record_keeper::{self, Keeper, KeeperSlot},
-    record_store::StoreQuotas,
     refresher::{self, Starter},
     republisher,
     routes::{Route, Routes},
-    routing::{Diversity, Rules, Table, saved::SavedPeer},
+    routing::{Table, saved::SavedPeer},
     topology::{self, Parts},
     worker,
 };
 
 /// Hedges before the first request.
 const HEDGE_BURST: u32 = 4;
-
-/// Peers whose share of the limits is told apart.
-const LIMITED_PEERS: usize = 512;
 
 /// News of the kernel that a task may fall behind; small, since a node is.
 const KERNEL_BUS: usize = 16;
@@ -152,7 +133,7 @@ impl Service {
         })?;
         let me = identity.id();
         let network = NetworkId::of_name(&config.network);
-        let (keeper, recovered) = Keeper::open(&env, me, quotas(&config)).await?;
+        let (keeper, recovered) = Keeper::open(&env, me, rules::quotas(&config)).await?;
         let (saved, note) = refresher::load(&env, network).await;
         let mut found = Found {
             records: recovered.records,
@@ -178,8 +159,8 @@ impl Service {
         let node = Arc::new(node);
         let bus = Bus::with_capacity(KERNEL_BUS);
         let answer = Arc::new(Answerer(node.clone()));
-        let rules = link_rules(&node);
-        let peers = Peers::new(env.clone(), node.identity.clone(), rules, answer);
+        let link = rules::link(&node.config, network, contact.addr.port());
+        let peers = Peers::new(env.clone(), node.identity.clone(), link, answer);
         Ok(Service {
             readiness: Readiness::new(env.clone(), bus.clone()),
             dht: Dht::new(node, peers),
@@ -326,13 +307,7 @@ impl Service {
         } = self;
         accept(supervisor, &parts, close, dht.clone(), listener);
         if let Some(api) = api {
-            let app = App(Arc::new(Inner {
-                dht,
-                readiness,
-                view: supervisor.view(),
-                shutdown,
-                router: OnceLock::new(),
-            }));
+            let app = App::new(dht, readiness, supervisor.view(), shutdown);
             serve(supervisor, &parts, close, app, api);
         }
         lock
@@ -357,14 +332,14 @@ fn node(
         metrics.clone(),
     );
     Node {
-        table: Table::new(contact.id, rules(&config)),
+        table: Table::new(contact.id, rules::routing(&config)),
         routes,
         work: Queue::new(parts.work.name, parts.work.cap, parts.work.policy),
         records: Queue::new(parts.records.name, parts.records.cap, parts.records.policy),
         shelf: keeper.reader(),
         record_count: AtomicU64::new(0),
         record_bytes: AtomicU64::new(0),
-        rules: Arc::new(lookup_rules(&config)),
+        rules: Arc::new(rules::lookup(&config)),
         hedges: HedgeBudget::new(config.lookup.hedge_budget_percent, HEDGE_BURST),
         peer_stats: RankedMutex::new(PEER_STATS_LOCK, PeerStats::new(PEER_STATS_MAX)),
         metrics,
@@ -381,88 +356,6 @@ fn node(
         network,
         contact,
         config,
-    }
-}
-
-fn quotas(config: &Config) -> StoreQuotas {
-    let records = &config.records;
-    StoreQuotas {
-        per_publisher: records.per_publisher,
-        providers_per_key: records.providers_per_key,
-        max_bytes: records.total_bytes,
-        clock_skew_ms: records.clock_skew_ms,
-        ..StoreQuotas::default()
-    }
-}
-
-fn rules(config: &Config) -> Rules {
-    let routing = &config.routing;
-    let short = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-    Rules {
-        k: config.lookup.k,
-        replacements: routing.replacements,
-        dead_after: u8::try_from(routing.dead_after).unwrap_or(u8::MAX),
-        diversity: match routing.diversity {
-            true => Diversity {
-                per_bucket: short(routing.diversity_bucket),
-                per_table: short(routing.diversity_table),
-            },
-            false => Diversity::OFF,
-        },
-        ..Rules::default()
-    }
-}
-
-fn lookup_rules(config: &Config) -> LookupRules {
-    let (lookup, ms) = (&config.lookup, Duration::from_millis);
-    LookupRules {
-        k: lookup.k,
-        alpha: lookup.alpha,
-        beta: lookup.beta,
-        hop_budget: u8::try_from(lookup.hop_budget).unwrap_or(u8::MAX),
-        rpc_timeout: ms(lookup.rpc_timeout_ms),
-        hedge_after: ms(lookup.hedge_after_ms),
-        tries: u8::try_from(lookup.retry_max).unwrap_or(u8::MAX),
-        backoff: ron_core::backoff::Backoff::band(
-            ms(lookup.retry_min_ms),
-            ms(lookup.retry_max_ms),
-            ms(lookup.retry_cap_ms),
-        ),
-        ..LookupRules::default()
-    }
-}
-
-fn link_rules(node: &Node) -> LinkRules {
-    let (link, ms) = (&node.config.link, Duration::from_millis);
-    LinkRules {
-        max_outbound: link.max_outbound,
-        max_inbound: link.max_inbound,
-        max_frame_bytes: link.max_frame_bytes as usize,
-        connect: ms(link.connect_timeout_ms),
-        read: ms(link.read_timeout_ms),
-        write: ms(link.write_timeout_ms),
-        idle: ms(link.idle_timeout_ms),
-        limits: limits(&node.config),
-        breaker: BreakerRules {
-            failures: link.breaker_after,
-            open: ms(link.breaker_open_ms),
-            probes: u8::try_from(link.breaker_probes).unwrap_or(1),
-            ..BreakerRules::default()
-        },
-        ..LinkRules::new(node.network, node.contact.addr.port())
-    }
-}
-
-/// 0 is no limit.
-fn limits(config: &Config) -> Limits {
-    let limits = &config.limits;
-    let or_none = |n: u32| if n == 0 { u32::MAX } else { n };
-    Limits {
-        requests_per_s: or_none(limits.rps),
-        bytes_per_s: or_none(limits.bytes_per_s),
-        in_flight: limits.inflight,
-        peer_share_percent: limits.peer_share_percent,
-        peers: LIMITED_PEERS,
     }
 }
 
@@ -549,99 +442,4 @@ fn serve(
             }
         },
     );
-}
-
-/// The router, its admission and its metrics, made at the first request: a node that nobody asks stays small.
-#[derive(Clone)]
-pub struct App(Arc<Inner>);
-
-struct Inner {
-    dht: Dht,
-    readiness: Readiness,
-    view: SupervisorView,
-    shutdown: Shutdown,
-    router: OnceLock<Router>,
-}
-
-impl App {
-    fn outer(&self) -> Router {
-        let app = self.clone();
-        Router::new().fallback(move |request: Request| {
-            let app = app.clone();
-            async move {
-                let mut router = app.0.router.get_or_init(|| app.router()).clone();
-                if request.uri().path() == "/metrics" {
-                    app.export();
-                }
-                router.call(request).await
-            }
-        })
-    }
-
-    fn export(&self) {
-        let node = self.0.dht.node();
-        let counts = link_counts::counts(self.0.dht.peers(), &node.metrics);
-        let gauges = link_counts::gauges(self.0.dht.peers(), node.gauges());
-        node.metrics.export(gauges, &counts);
-    }
-
-    fn telemetry(&self) -> Telemetry {
-        let Inner { dht, view, .. } = &*self.0;
-        let node = dht.node().clone();
-        let watch = |telemetry: &Telemetry| {
-            telemetry.watch_env(&node.env);
-            telemetry.watch_queue(Arc::new(node.work.clone()));
-            telemetry.watch_queue(Arc::new(node.records.clone()));
-            telemetry.watch_queue_as(Arc::new(node.routes.clone()), Refusals::Dropped);
-            telemetry.watch_tasks(Arc::new(view.clone()));
-            let told = node.clone();
-            telemetry.watch_bus("events", move || told.events.lagged());
-        };
-        node.metrics.telemetry(watch).clone()
-    }
-
-    fn router(&self) -> Router {
-        let Inner {
-            dht,
-            readiness,
-            shutdown,
-            ..
-        } = &*self.0;
-        let node = dht.node().clone();
-        let telemetry = self.telemetry();
-        let mode = node
-            .config
-            .auth
-            .to_mode()
-            .unwrap_or(ron_core::auth::Mode::None);
-        let auth = AuthGate::new(mode, &telemetry);
-        let draining = {
-            let node = node.clone();
-            move || node.draining.load(Relaxed)
-        };
-        let admission = Admission::new(&node.env, &telemetry, node.config.admission())
-            .draining(draining.clone())
-            .auth(auth.clone());
-        let stop = shutdown.clone();
-        let admin = node.config.api.admin.then(|| Admin {
-            gate: auth,
-            reload: None,
-            shutdown: Some(Arc::new(move || {
-                stop.trigger();
-            })),
-        });
-        let readiness = readiness.clone();
-        let version = env!("CARGO_PKG_VERSION");
-        let ops = Ops::new(
-            &node.env,
-            &telemetry,
-            version,
-            move || readiness.status(),
-            draining,
-            admin,
-        );
-        let api = api::router(dht.clone(), shutdown.clone());
-        let guarded = Arc::new(admission).guard(api);
-        with_corr_ids(with_fallbacks(guarded.merge(ops::router(ops))), &node.env)
-    }
 }

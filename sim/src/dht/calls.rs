@@ -149,6 +149,7 @@ impl<'a> Client<'a> {
             method,
             path,
             body,
+            tenant: None,
         };
         self.clients.ask(self.on, asked, self.timeout).await
     }

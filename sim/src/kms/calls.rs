@@ -3,6 +3,8 @@
 //! What a client learns from an answer (which version signed, where the record stands) is told to the
 //! oracles; bytes of signatures and blobs never are.
 
+mod rare;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -71,6 +73,46 @@ pub const CALLS: &[CallKind] = &[
     call("kms.enable", "enables version 1 of key `arg`", |c, op| {
         Box::pin(switch(c, op, "enable"))
     }),
+    call(
+        "kms.sign_op_other",
+        "signs another message under operation id `arg`",
+        |c, op| Box::pin(sign_op_other(c, op)),
+    ),
+    call(
+        "kms.verify_wrong",
+        "verifies the last signature of key `arg` for another message",
+        |c, op| Box::pin(rare::verify_wrong(c, op)),
+    ),
+    call(
+        "kms.destroy_first",
+        "schedules version 1 of key `arg` for destruction in a day",
+        |c, op| Box::pin(rare::destroy_first(c, op)),
+    ),
+    call(
+        "kms.cancel_first",
+        "cancels the destruction of version 1 of key `arg`",
+        |c, op| Box::pin(rare::cancel_first(c, op)),
+    ),
+    call(
+        "kms.raise_minimum",
+        "lets only the newest version of key `arg` sign",
+        |c, op| Box::pin(rare::raise_minimum(c, op)),
+    ),
+    call(
+        "kms.rotate_daily",
+        "has key `arg` rotated once it is a day old",
+        |c, op| Box::pin(rare::rotate_daily(c, op)),
+    ),
+    call(
+        "kms.tenant_sign",
+        "signs with key `arg` as its tenant, through an ingress",
+        |c, op| Box::pin(rare::tenant_sign(c, op)),
+    ),
+    call(
+        "kms.tenant_foreign",
+        "asks to sign with, rotate or see key `arg` as another tenant",
+        |c, op| Box::pin(rare::tenant_foreign(c, op)),
+    ),
 ];
 
 const fn call(
@@ -122,7 +164,8 @@ pub async fn serves(clients: &Clients, on: &str, timeout: Duration) -> (Outcome,
         on: on.to_owned(),
         call: "kms.sign".to_owned(),
         key: clients.fresh_key(),
-        arg: 1_000_000,
+        // Of a tenant that may have been busy before.
+        arg: SLOTS - 1,
         timeout_ms: timeout.as_millis() as u64,
     };
     let client = Client { clients, op: &op };
@@ -156,12 +199,25 @@ impl Client<'_> {
         path: &str,
         body: &Value,
     ) -> (Outcome, Bytes) {
+        self.send_as(None, name, method, path, body).await
+    }
+
+    /// As whom an ingress in front of the service knows.
+    async fn send_as(
+        &self,
+        tenant: Option<&str>,
+        name: &'static str,
+        method: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> (Outcome, Bytes) {
         let asked = Asked {
             op: name,
             key: self.op.key,
             method,
             path,
             body: Bytes::from(body.to_string()),
+            tenant,
         };
         let timeout = Duration::from_millis(self.op.timeout_ms);
         self.clients.ask(&self.op.on, asked, timeout).await
@@ -175,15 +231,24 @@ impl Client<'_> {
         path: &str,
         body: &Value,
     ) -> Option<Answer> {
+        self.ask_told(name, method, path, body).await.1
+    }
+
+    /// The same, with the outcome.
+    async fn ask_told(
+        &self,
+        name: &'static str,
+        method: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> (Outcome, Option<Answer>) {
         let began_us = timer::elapsed().as_micros() as u64;
         let (outcome, bytes) = self.send(name, method, path, body).await;
-        match outcome {
-            Outcome::Answered(200 | 201) => Some(Answer {
-                body: serde_json::from_slice(&bytes).ok()?,
-                began_us,
-            }),
+        let body = match outcome {
+            Outcome::Answered(200 | 201) => serde_json::from_slice(&bytes).ok(),
             _ => None,
-        }
+        };
+        (outcome, body.map(|body| Answer { body, began_us }))
     }
 
     fn known(&self) -> &Arc<Known> {
@@ -215,16 +280,21 @@ impl Client<'_> {
         self.known().get(&self.op.on, kind, slot)
     }
 
-    /// Tells where the operation stands: `node kid#vN began_us index|-`.
-    fn tell_receipt(&self, event: &'static str, answer: &Answer) {
+    /// Tells where the operation stands: `node kid#vN began_us index|-`, and how the version was chosen.
+    fn tell_receipt(&self, event: &'static str, answer: &Answer, by: Choice) {
         let receipt = &answer.body["receipt"];
         let seq = receipt["seq"].as_u64().unwrap_or(u64::MAX);
         let index = receipt["index"].as_u64();
         let index = index.map_or_else(|| "-".to_owned(), |index| index.to_string());
         let key = answer.body["kid"].as_str().unwrap_or("-");
         let (on, began) = (&self.op.on, answer.began_us);
-        self.clients
-            .tell(event, seq, format_args!("{on} {key} {began} {index}"));
+        let by = match by {
+            Choice::Head => "head",
+            Choice::Named => "named",
+            Choice::Kept => "kept",
+        };
+        let detail = format_args!("{on} {key} {began} {index} {by}");
+        self.clients.tell(event, seq, detail);
     }
 
     fn message(&self) -> String {
@@ -232,15 +302,29 @@ impl Client<'_> {
     }
 }
 
+/// Which version an answer is by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// The newest at some moment between the question and its answer.
+    Head,
+    /// One that the caller named.
+    Named,
+    /// The one of an earlier answer, perhaps: nothing may have been signed now.
+    Kept,
+}
+
 async fn sign(clients: Clients, op: Op) {
-    sign_by(&clients, &op, |key| key.kid.clone()).await;
+    sign_by(&clients, &op, Choice::Head, |key| key.kid.clone()).await;
 }
 
 async fn sign_first(clients: Clients, op: Op) {
-    sign_by(&clients, &op, |key| format!("{}#v1", key.kid)).await;
+    sign_by(&clients, &op, Choice::Named, |key| {
+        format!("{}#v1", key.kid)
+    })
+    .await;
 }
 
-async fn sign_by(clients: &Clients, op: &Op, name: impl FnOnce(&Key) -> String) {
+async fn sign_by(clients: &Clients, op: &Op, choice: Choice, name: impl FnOnce(&Key) -> String) {
     let client = Client { clients, op };
     let Some(key) = client.key(Kind::Signs).await else {
         return;
@@ -255,7 +339,7 @@ async fn sign_by(clients: &Clients, op: &Op, name: impl FnOnce(&Key) -> String) 
     let took = (timer::elapsed() - began).as_micros() as u64;
     let tenant = op.arg / SLOTS;
     clients.tell("client.sign_us", took, format_args!("t{tenant}"));
-    client.tell_receipt("client.signed", &answer);
+    client.tell_receipt("client.signed", &answer, choice);
     let by = answer.body["kid"].as_str().unwrap_or_default().to_owned();
     let signatures = answer.body["sigs"].clone();
     client.known().change(&op.on, Kind::Signs, op.arg, |key| {
@@ -265,6 +349,15 @@ async fn sign_by(clients: &Clients, op: &Op, name: impl FnOnce(&Key) -> String) 
 
 /// The same id asks for the same thing, however often.
 async fn sign_op(clients: Clients, op: Op) {
+    sign_op_with(clients, op, 0).await;
+}
+
+/// The same id for something else: refused, unless the id was never used.
+async fn sign_op_other(clients: Clients, op: Op) {
+    sign_op_with(clients, op, 1).await;
+}
+
+async fn sign_op_with(clients: Clients, op: Op, variant: u64) {
     let slot = Op {
         arg: 0,
         ..op.clone()
@@ -277,7 +370,7 @@ async fn sign_op(clients: Clients, op: Op) {
         return;
     };
     let id = format!("op-{}", op.arg);
-    let message = B64.encode(op.arg.to_be_bytes());
+    let message = B64.encode((op.arg + (variant << 32)).to_be_bytes());
     let body = json!({ "kid": key.kid, "message": message, "op_id": id });
     let answer = client.ask("kms.sign", "POST", "/v1/kms/sign", &body).await;
     if let Some(answer) = answer {
@@ -286,9 +379,9 @@ async fn sign_op(clients: Clients, op: Op) {
         clients.tell(
             "client.signed_op",
             op.arg,
-            format_args!("{} {seq} {}", op.on, &sigs[..16]),
+            format_args!("{} {seq} {} for message {variant}", op.on, &sigs[..16]),
         );
-        client.tell_receipt("client.signed", &answer);
+        client.tell_receipt("client.signed", &answer, Choice::Kept);
     }
 }
 
@@ -306,7 +399,7 @@ async fn batch(clients: Clients, op: Op) {
     let body = json!({ "kid": key.kid, "messages": messages });
     let answer = client.ask("kms.batch", "POST", "/v1/kms/sign", &body).await;
     if let Some(answer) = answer {
-        client.tell_receipt("client.signed", &answer);
+        client.tell_receipt("client.signed", &answer, Choice::Head);
     }
 }
 
@@ -319,7 +412,25 @@ async fn rotate(clients: Clients, op: Op) {
         return;
     };
     let path = format!("/v1/kms/keys/{}/rotate", key.kid);
-    let answer = client.ask("kms.rotate", "POST", &path, &json!({})).await;
+    clients.tell(
+        "client.rotating",
+        op.key,
+        format_args!("{} {}", op.on, key.kid),
+    );
+    let (ended, answer) = client
+        .ask_told("kms.rotate", "POST", &path, &json!({}))
+        .await;
+    let head = answer
+        .as_ref()
+        .and_then(|answer| answer.body["head"].as_u64());
+    match (ended, head) {
+        (_, Some(head)) => clients.tell("client.rotate_ended", op.key, format_args!("{head}")),
+        // Certainly not done.
+        (Outcome::NotSent | Outcome::Answered(400..500), None) => {
+            clients.tell("client.rotate_ended", op.key, format_args!("refused"));
+        }
+        _ => {}
+    }
     if let Some(answer) = answer {
         let head = answer.body["head"].as_u64().unwrap_or(0);
         clients.tell(
@@ -327,7 +438,7 @@ async fn rotate(clients: Clients, op: Op) {
             head,
             format_args!("{} {}", op.on, key.kid),
         );
-        client.tell_receipt("client.changed", &answer);
+        client.tell_receipt("client.changed", &answer, Choice::Named);
     }
 }
 
@@ -370,7 +481,7 @@ async fn wrap(clients: Clients, op: Op) {
     let Some(answer) = answer else {
         return;
     };
-    client.tell_receipt("client.used", &answer);
+    client.tell_receipt("client.used", &answer, Choice::Head);
     let text = |name: &str| answer.body[name].as_str().unwrap_or_default().to_owned();
     let kept = (text("kid"), text("wrapped"), plain);
     client.known().change(&op.on, Kind::Wraps, op.arg, |key| {
@@ -412,7 +523,7 @@ async fn data_key(clients: Clients, op: Op) {
         .ask("kms.data_key", "POST", "/v1/kms/data-key", &body)
         .await;
     if let Some(answer) = answer {
-        client.tell_receipt("client.used", &answer);
+        client.tell_receipt("client.used", &answer, Choice::Head);
     }
 }
 

@@ -5,12 +5,15 @@ pub mod covered_at_stop;
 pub mod disabled_never_signs;
 pub mod fair;
 pub mod heads;
+pub mod heads_linear;
 pub mod log_verifies;
 pub mod nonce_once;
 pub mod op_id_once;
 pub mod results_hold;
 pub mod rot_noticed;
 pub mod strict;
+pub mod tenants_apart;
+pub mod verify_in_time;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -9,11 +9,10 @@
 //! Followed by a frame of a later batch, it was durable once: that is corruption, and nothing is cut.
 //! An attachment travels with its record but is no part of the leaf (a result kept for replay).
 
-use std::ops::Range;
-
-use aws_lc_rs::digest;
+use std::{ops::Range, sync::Arc};
 
 use super::{
+    merkle::sha256,
     record::{Record, RecordError, USUAL_LEN},
     tiles::MAX_ENTRY,
 };
@@ -26,6 +25,8 @@ const HEADER_MAGIC: &[u8; 8] = b"RONKMSAL";
 const FRAME_MAGIC: &[u8; 4] = b"\xabRKF";
 const CHECK: usize = 8;
 const FRAME_HEAD: usize = 4 + 2 + 4 + 8 + CHECK;
+/// A batch of the usual records fits; one with great attachments gives its memory back.
+const MAX_SPARE: usize = 1024 * 1024;
 const MAX_FRAME: usize = FRAME_HEAD + MAX_ENTRY + MAX_ATTACHMENT;
 
 /// Names a log for good: a file with another id is another log.
@@ -125,7 +126,8 @@ pub fn decode_header(bytes: &[u8]) -> Result<LogId, HeaderError> {
 pub struct Batch {
     first: u64,
     count: u64,
-    bytes: Vec<u8>,
+    /// Shared with whoever writes them, so that nothing is copied.
+    bytes: Arc<Vec<u8>>,
     /// Where the leaves lie in the bytes.
     leaves: Vec<Range<usize>>,
 }
@@ -135,9 +137,27 @@ impl Batch {
         Batch {
             first,
             count: 0,
-            bytes: Vec::new(),
+            bytes: Arc::default(),
             leaves: Vec::new(),
         }
+    }
+
+    /// In the memory of an earlier batch: fresh memory costs more than what is written into it.
+    pub fn within(first: u64, mut spare: Vec<u8>) -> Batch {
+        spare.clear();
+        Batch {
+            bytes: Arc::new(spare),
+            ..Batch::new(first)
+        }
+    }
+
+    /// The memory for the next one, unless somebody still reads it or it is unusually much.
+    pub fn into_spare(self) -> Option<Vec<u8>> {
+        Arc::into_inner(self.bytes).filter(|bytes| bytes.capacity() <= MAX_SPARE)
+    }
+
+    pub fn shared(&self) -> Arc<Vec<u8>> {
+        self.bytes.clone()
     }
 
     pub fn next_index(&self) -> u64 {
@@ -154,7 +174,7 @@ impl Batch {
 
     /// Room for so many records of the usual length.
     pub fn reserve(&mut self, records: usize) {
-        self.bytes.reserve(records * (FRAME_HEAD + USUAL_LEN));
+        Arc::make_mut(&mut self.bytes).reserve(records * (FRAME_HEAD + USUAL_LEN));
         self.leaves.reserve(records);
     }
 
@@ -168,22 +188,23 @@ impl Batch {
         if attachment.len() > MAX_ATTACHMENT {
             return Err(FrameError::Attachment(attachment.len()));
         }
-        let start = self.bytes.len();
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let start = bytes.len();
         let from = start + FRAME_HEAD;
-        self.bytes.resize(from, 0);
-        if let Err(error) = record.encode_to(&mut self.bytes) {
-            self.bytes.truncate(start);
+        bytes.resize(from, 0);
+        if let Err(error) = record.encode_to(bytes) {
+            bytes.truncate(start);
             return Err(error.into());
         }
-        let (head, leaf) = self.bytes[start..].split_at_mut(FRAME_HEAD);
+        let (head, leaf) = bytes[start..].split_at_mut(FRAME_HEAD);
         let (covered, check) = head.split_at_mut(FRAME_HEAD - CHECK);
         covered[..4].copy_from_slice(FRAME_MAGIC);
         covered[4..6].copy_from_slice(&(leaf.len() as u16).to_be_bytes());
         covered[6..10].copy_from_slice(&(attachment.len() as u32).to_be_bytes());
         covered[10..].copy_from_slice(&self.first.to_be_bytes());
         check.copy_from_slice(&checksum(&[covered, leaf, attachment]));
-        self.leaves.push(from..self.bytes.len());
-        self.bytes.extend(attachment);
+        self.leaves.push(from..bytes.len());
+        bytes.extend(attachment);
         self.count += 1;
         Ok(())
     }
@@ -315,6 +336,14 @@ pub fn scan(bytes: &[u8], mut visit: impl FnMut(Framed<'_>)) -> Result<(LogId, S
     Ok((id, scanner.finish(visit)))
 }
 
+/// The length of the whole frame that these bytes begin with.
+pub fn frame_length(bytes: &[u8]) -> Option<usize> {
+    match take_frame(bytes) {
+        Taken::Frame { length, .. } => Some(length),
+        _ => None,
+    }
+}
+
 enum Refused {
     Newer(u32),
     Broken(Broken),
@@ -376,12 +405,8 @@ fn take_frame(bytes: &[u8]) -> Taken<'_> {
 
 /// The first bytes of SHA-256: no checksum is cheaper to trust, and a record costs a signature anyway.
 fn checksum(parts: &[&[u8]]) -> [u8; CHECK] {
-    let mut context = digest::Context::new(&digest::SHA256);
-    for part in parts {
-        context.update(part);
-    }
     let mut check = [0; CHECK];
-    check.copy_from_slice(&context.finish().as_ref()[..CHECK]);
+    check.copy_from_slice(&sha256(parts)[..CHECK]);
     check
 }
 

@@ -17,6 +17,7 @@ pub use self::terms::{
     Act, Admission, Answer, Head, Limits, Mismatch, Policy, Refusal, Submission, Ticket, Trouble,
 };
 use super::{
+    Spare,
     frames::Batch,
     merkle::Frontier,
     publish::Edge,
@@ -42,6 +43,8 @@ pub struct AuditLog {
     /// Intents whose outcome is still to come (strict).
     open_intents: BTreeSet<Seq>,
     append: Append,
+    /// The last batch's, for the next one.
+    spare: Spare<Vec<u8>>,
     /// To be told with the next batch.
     restart_gap: Option<Missing>,
     mark: Option<Head>,
@@ -123,6 +126,7 @@ impl AuditLog {
             ledger: Ledger::new(found.next),
             open_intents: BTreeSet::new(),
             append: Append::Idle,
+            spare: Spare::default(),
             restart_gap: found.missing,
             mark: None,
             checkpoints: Checkpoints {
@@ -155,6 +159,24 @@ impl AuditLog {
         self.checkpoints.covered
     }
 
+    /// The next number that was never given out.
+    pub fn next(&self) -> Seq {
+        self.ledger.next()
+    }
+
+    /// What the last end may have lost, as long as no batch told it.
+    pub fn restart_gap(&self) -> Option<Missing> {
+        self.restart_gap
+    }
+
+    /// Records of the batch that is being written.
+    pub fn in_flight(&self) -> u64 {
+        match &self.append {
+            Append::Writing(flight) => flight.batch.next_index() - self.size(),
+            Append::Idle | Append::Truncating => 0,
+        }
+    }
+
     pub fn mismatch(&self) -> Option<&Mismatch> {
         self.mismatch.as_ref()
     }
@@ -171,6 +193,11 @@ impl AuditLog {
     /// When the answer to what this event tells may leave.
     pub fn answer_rule(&self, event: &Event) -> Answer {
         self.policy.answer_rule(event)
+    }
+
+    /// Operations that may still begin ahead of their records.
+    pub fn numbers_left(&self) -> u64 {
+        self.ledger.left()
     }
 
     /// There is something to write even if no event comes.
@@ -206,7 +233,12 @@ impl AuditLog {
         match (refusal, self.policy) {
             // Verifying uses no secret: it goes on without a log.
             (Some(Refusal::Integrity), _) if action == Action::Verify => Ok(Admission::Unrecorded),
-            (Some(refusal), _) => Err(refusal),
+            (Some(refusal), _) => {
+                if refusal == Refusal::Integrity {
+                    ron_core::sometimes!("kms.integrity_refuses");
+                }
+                Err(refusal)
+            }
             (None, Policy::Strict) => Ok(Admission::ByIntent),
             (None, Policy::Shed) => match self.ledger.take() {
                 Some(seq) => Ok(Admission::Numbered(seq)),
@@ -229,20 +261,22 @@ impl AuditLog {
     // --------------------------------------------------------------------------------- appending
 
     /// Makes one batch of what is due and of `events`. Nothing else may be begun until its end is reported.
-    pub fn begin_append(&mut self, wall_ms: u64, events: Vec<Submission>) -> Vec<Act> {
+    pub fn begin_append(
+        &mut self,
+        wall_ms: u64,
+        events: impl IntoIterator<Item = Submission>,
+    ) -> Vec<Act> {
+        let events = events.into_iter();
         if self.append != Append::Idle || !self.takes_records() {
             let trouble = match self.mismatch {
                 Some(_) => Trouble::Integrity,
                 None => Trouble::NotWritten,
             };
-            return events
-                .into_iter()
-                .map(|event| self.refuse(event, trouble))
-                .collect();
+            return events.map(|event| self.refuse(event, trouble)).collect();
         }
         let mut acts = Vec::new();
-        let mut flight = InFlight::new(self.size());
-        flight.batch.reserve(events.len());
+        let mut flight = InFlight::new(self.size(), std::mem::take(&mut self.spare.0));
+        flight.batch.reserve(events.size_hint().0);
         self.add_due(&mut flight, wall_ms);
         for event in events {
             if let Err(act) = self.add(&mut flight, event, wall_ms) {
@@ -259,7 +293,7 @@ impl AuditLog {
         }
         acts.push(Act::Write {
             at: self.len,
-            bytes: flight.batch.bytes().to_vec(),
+            bytes: flight.batch.shared(),
         });
         self.append = Append::Writing(Box::new(flight));
         acts
@@ -285,7 +319,9 @@ impl AuditLog {
             self.stage = Stage::Closed;
         }
         let proceed = |(ticket, seq, index)| Act::Proceed { ticket, seq, index };
-        flight.waiting.into_iter().map(proceed).collect()
+        let acts = flight.waiting.into_iter().map(proceed).collect();
+        self.spare.0 = flight.batch.into_spare().unwrap_or_default();
+        acts
     }
 
     /// The batch was not written, or may not have been: what it told is undone, what waited is refused.
@@ -299,6 +335,7 @@ impl AuditLog {
                 return Vec::new();
             }
         };
+        ron_core::sometimes!("kms.append_undone");
         for seq in flight.numbered {
             self.ledger.release(seq);
         }
@@ -306,7 +343,9 @@ impl AuditLog {
             self.ledger.lose_settled(seq, GapReason::AppendFailed);
         }
         self.open_intents.extend(flight.outcomes);
-        self.ledger.untell(&flight.lost);
+        if !ron_core::mutant!("kms.gap_lost_with_batch") {
+            self.ledger.untell(&flight.lost);
+        }
         self.restart_gap = flight.restart_gap.or(self.restart_gap);
         self.mark = self.mark.take().or(flight.mark);
         let mut acts = vec![Act::Truncate { len: self.len }];
@@ -439,6 +478,7 @@ impl AuditLog {
     /// What must be told whether or not there are events.
     fn add_due(&mut self, flight: &mut InFlight, wall_ms: u64) {
         if let Some(gap) = self.restart_gap.take() {
+            ron_core::sometimes!("kms.restart_gap_told");
             let Missing {
                 first,
                 end,
@@ -456,10 +496,16 @@ impl AuditLog {
         }
         if self.needs_reserve() {
             let end = self.ledger.next() + self.limits.reserve;
+            if ron_core::mutant!("kms.reserved_too_early") {
+                self.ledger.reserve(end);
+            }
             flight.tell(wall_ms, Event::Reserve { end });
             flight.reserve = Some(end);
         }
         flight.lost = self.ledger.tell_lost();
+        if !flight.lost.is_empty() {
+            ron_core::sometimes!("kms.gap_told");
+        }
         for lost in flight.lost.clone() {
             let Lost {
                 first,
@@ -570,9 +616,9 @@ fn is_submitted(event: &Event) -> bool {
 }
 
 impl InFlight {
-    fn new(first: u64) -> InFlight {
+    fn new(first: u64, spare: Vec<u8>) -> InFlight {
         InFlight {
-            batch: Batch::new(first),
+            batch: Batch::within(first, spare),
             waiting: Vec::new(),
             numbered: Vec::new(),
             settled: Vec::new(),

@@ -14,17 +14,37 @@ pub fn empty_root() -> Hash {
 }
 
 pub fn leaf_hash(leaf: &[u8]) -> Hash {
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(&[0x00]);
-    context.update(leaf);
-    finish(context)
+    sha256(&[&[0x00], leaf])
 }
 
 pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+    sha256(&[&[0x01], left, right])
+}
+
+/// SHA-256 over the parts, one behind the other. What is short is joined first: a hash in pieces needs memory
+/// of its own, which costs more than a small copy.
+pub(super) fn sha256(parts: &[&[u8]]) -> Hash {
+    let mut joined = [0; SHORT];
+    let mut rest = &mut joined[..];
+    for part in parts {
+        let Some((at, after)) = rest.split_at_mut_checked(part.len()) else {
+            return sha256_in_pieces(parts);
+        };
+        at.copy_from_slice(part);
+        rest = after;
+    }
+    let free = rest.len();
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest::digest(&digest::SHA256, &joined[..SHORT - free]).as_ref());
+    hash
+}
+
+/// A frame of one signature is no longer.
+const SHORT: usize = 512;
+
+fn sha256_in_pieces(parts: &[&[u8]]) -> Hash {
     let mut context = digest::Context::new(&digest::SHA256);
-    context.update(&[0x01]);
-    context.update(left);
-    context.update(right);
+    parts.iter().for_each(|part| context.update(part));
     finish(context)
 }
 

@@ -43,7 +43,9 @@ impl Edge {
         tiles::encode_entry(entry, &mut self.entries)?;
         self.size += 1;
         if self.size.is_multiple_of(TILE_WIDTH) {
-            let bytes = std::mem::take(&mut self.entries);
+            // The next bundle will be about as long.
+            let next = Vec::with_capacity(self.entries.len());
+            let bytes = std::mem::replace(&mut self.entries, next);
             let index = self.size / TILE_WIDTH - 1;
             self.complete(Kind::Entries, index, bytes)?;
         }

@@ -110,11 +110,16 @@ impl Local {
             return self.sign_rsa(key, inputs).await;
         }
         let opened = self.opened(key)?;
-        if cost_us(key.algorithm, inputs) <= INLINE_US {
+        if self.signs_at_once(key, inputs) {
             return sign_all(&opened, inputs);
         }
         let inputs = inputs.to_vec();
         self.on_cpu(move || sign_all(&opened, &inputs)).await
+    }
+
+    /// RSA never does: opening a key of it checks its primes.
+    pub fn signs_at_once(&self, key: &Material, inputs: &[Message]) -> bool {
+        key.algorithm != Algorithm::RsaPss3072 && cost_us(key.algorithm, inputs) <= INLINE_US
     }
 
     pub fn wrap(
@@ -307,6 +312,10 @@ macro_rules! backend_of_local {
                 inputs: &'a [Message],
             ) -> BoxFuture<'a, Result<Vec<Vec<Signature>>, BackendError>> {
                 Box::pin(self.0.sign(key, inputs))
+            }
+
+            fn signs_at_once(&self, key: &Material, inputs: &[Message]) -> bool {
+                self.0.signs_at_once(key, inputs)
             }
 
             fn wrap<'a>(

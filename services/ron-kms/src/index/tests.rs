@@ -72,6 +72,29 @@ fn a_key_of_another_tenant_is_as_good_as_absent() {
 }
 
 #[test]
+fn a_key_set_is_made_once_for_each_tenant_with_keys_and_anew_after_a_change() {
+    let index = index(vec![key(1, "t1", 1), key(2, "t2", 1)]);
+    let made = std::cell::Cell::new(0);
+    let set_of = |index: &KeyIndex, tenant: Option<&str>| {
+        index.key_set(&caller(tenant), |entries| {
+            made.set(made.get() + 1);
+            entries.len().to_string().into()
+        })
+    };
+    for (tenant, keys) in [(Some("t1"), "1"), (Some("t2"), "1"), (None, "2")] {
+        assert_eq!(set_of(&index, tenant), keys);
+        assert_eq!(set_of(&index, tenant), keys);
+    }
+    assert_eq!(made.get(), 3);
+    for _ in 0..2 {
+        assert_eq!(set_of(&index, Some("nobody")), "0");
+    }
+    assert_eq!(made.get(), 5, "nothing is kept for who has nothing");
+    let more = index.with(Entry::new(key(3, "t1", 1), BTreeMap::new()));
+    assert_eq!(set_of(&more, Some("t1")), "2");
+}
+
+#[test]
 fn a_version_that_is_named_is_meant_and_else_the_newest() {
     let key = key(1, "t", 3);
     let index = index(vec![key.clone()]);

@@ -279,6 +279,10 @@ impl Key {
     pub fn follow(&mut self, told: &Told, now: WallMs) -> Vec<u32> {
         let mut lost = Vec::new();
         let end = told.states.last_key_value().map_or(0, |(n, _)| *n);
+        let end = match ron_core::mutant!("kms.number_given_again") {
+            true => 0,
+            false => end,
+        };
         for number in self.head() + 1..=end.min(MAX_VERSIONS as u32) {
             let version = Version {
                 created_ms: now,
@@ -314,7 +318,8 @@ impl Key {
     fn may_produce(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_enabled(version, now)?;
         let minimum = self.policy.min_version;
-        if version < minimum {
+        if version < minimum && !ron_core::mutant!("kms.minimum_ignored") {
+            ron_core::sometimes!("kms.below_minimum");
             return Err(Refusal::BelowMinimum { version, minimum });
         }
         Ok(())
@@ -339,6 +344,9 @@ impl Key {
     /// Neither on its way to destruction nor destroyed.
     fn check_alive(&self, version: u32, now: WallMs) -> Result<State, Refusal> {
         match self.state(version, now)? {
+            State::Scheduled { .. } if ron_core::mutant!("kms.scheduled_signs") => {
+                Ok(State::Enabled)
+            }
             State::Scheduled { at_ms } => Err(Refusal::Scheduled { version, at_ms }),
             State::Destroyed { .. } => Err(Refusal::Destroyed(version)),
             alive => Ok(alive),

@@ -68,10 +68,12 @@ impl FromStr for Kid {
 
     fn from_str(text: &str) -> Result<Kid, BadKid> {
         // The decoder refuses stray bits, so that no second spelling names the same key.
-        let decoded = (text.len() == KID_LEN).then(|| URL_SAFE_NO_PAD.decode(text));
-        match decoded {
-            Some(Ok(_)) => Ok(Kid(text.to_owned())),
-            _ => Err(BadKid::Kid),
+        let mut bytes = [0; KID_LEN];
+        let canonical =
+            text.len() == KID_LEN && URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).is_ok();
+        match canonical {
+            true => Ok(Kid(text.to_owned())),
+            false => Err(BadKid::Kid),
         }
     }
 }

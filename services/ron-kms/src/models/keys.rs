@@ -3,8 +3,13 @@
 //! A change is recorded, then stored, then published, each a step of its own, and a crash or a backup may
 //! come between any two. It steps the shipped [`Key`] and, at each start, the shipped
 //! [`KeyHistory::reconcile`]. Which secret stands under which number is the world's own account.
+//!
+//! What the log tells is kept as the shipped [`KeyHistory`], a fold over its records, so that a world which
+//! follows a simulated run ([`follow`]) grows with a key's versions and not with its log.
 
-use std::collections::BTreeMap;
+pub mod follow;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
 
@@ -49,12 +54,12 @@ pub const DRAINS: &str = "a drain ends, whatever failed before";
 pub const ROTATES: &str = "a rotation can be finished after a crash and a restored backup";
 
 /// Stands for the bytes of a secret.
-type SecretId = u8;
+type SecretId = u32;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// Durable: what the log tells, in order.
-    log: Vec<(u32, Told)>,
+    /// Durable: what the log tells.
+    log: KeyHistory,
     store: Store,
     backup: Option<Store>,
     /// In memory: what signers read, and the change under way.
@@ -68,7 +73,7 @@ pub struct World {
     made: SecretId,
     twice: bool,
     /// Disabled, answered, and nobody asked to enable it since.
-    disabled: [bool; 2],
+    disabled: BTreeSet<u32>,
     signed_disabled: bool,
     used_unstored: bool,
     spent: Spent,
@@ -86,12 +91,18 @@ pub enum Told {
     Rotated,
     Disabled,
     Enabled,
+    DestroyScheduled,
+    DestroyCancelled,
+    Destroyed,
+    MinVersion,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Change {
     version: u32,
     told: Told,
+    /// Further versions that change in the same way, with it.
+    more: Vec<u32>,
     next: Store,
     recorded: bool,
     stored: bool,
@@ -115,7 +126,11 @@ pub enum Action {
     /// Of version 1 or 2.
     Disable(u32),
     Enable(u32),
+    /// Of whatever kind, of versions that only a run names.
+    Change(Told),
     Record,
+    /// There is no record: nothing changes.
+    GiveUp,
     Store,
     StoreFails,
     Publish,
@@ -146,12 +161,14 @@ impl Model for KeyWorld {
             return Vec::new();
         };
         let secrets = BTreeMap::from([(1, 1)]);
+        let mut log = KeyHistory::default();
+        log.record(0, &event(&key, 1, Told::Created));
         let store = Store {
             key,
             secrets: secrets.clone(),
         };
         vec![World {
-            log: vec![(1, Told::Created)],
+            log,
             seen: store.clone(),
             store,
             backup: None,
@@ -161,7 +178,7 @@ impl Model for KeyWorld {
             secrets,
             made: 1,
             twice: false,
-            disabled: [false; 2],
+            disabled: BTreeSet::new(),
             signed_disabled: false,
             used_unstored: false,
             spent: Spent::default(),
@@ -207,13 +224,14 @@ impl Model for KeyWorld {
     fn next_state(&self, before: &World, action: Action) -> Option<World> {
         let mut world = before.clone();
         match action {
-            Action::Rotate => world.begin(0, Told::Rotated)?,
-            Action::Disable(version) => world.begin(version, Told::Disabled)?,
-            Action::Enable(version) => world.begin(version, Told::Enabled)?,
-            Action::Record => {
-                let change = world.change.as_mut()?;
-                change.recorded = true;
-                world.log.push((change.version, change.told));
+            Action::Rotate => world.begin(&[0], Told::Rotated)?,
+            Action::Disable(version) => world.begin(&[version], Told::Disabled)?,
+            Action::Enable(version) => world.begin(&[version], Told::Enabled)?,
+            Action::Change(_) => return None,
+            Action::Record => world.record()?,
+            Action::GiveUp => {
+                world.spent.failures = self.failures;
+                world.change = None;
             }
             Action::Store => {
                 let change = world.change.as_mut()?;
@@ -221,7 +239,7 @@ impl Model for KeyWorld {
                 world.store = change.next.clone();
             }
             Action::StoreFails => {
-                world.spent.failures += 1;
+                world.spent.failures = world.spent.failures.saturating_add(1);
                 let change = world.change.as_mut()?;
                 change.tries += 1;
                 if change.tries >= STORE_TRIES {
@@ -278,6 +296,10 @@ impl KeyWorld {
         let late = self.flaw == Some(Flaw::RecordsLast);
         let early = self.flaw == Some(Flaw::PublishesUnstored);
         if !change.recorded && !late {
+            // Once, and instead of failing stores: what follows is as if it had never been asked for.
+            if world.spent.failures == 0 && self.failures > 0 {
+                actions.push(Action::GiveUp);
+            }
             return actions.push(Action::Record);
         }
         if !change.stored {
@@ -293,12 +315,8 @@ impl KeyWorld {
 
     /// The start: the store follows the log.
     fn start(&self, world: &mut World) {
-        let mut history = KeyHistory::default();
-        for (version, told) in &world.log {
-            history.record(0, &event(&world.store.key, *version, *told));
-        }
         if self.flaw != Some(Flaw::TrustsStore)
-            && let Some((key, _)) = history.reconcile(&world.store.key, 0)
+            && let Some((key, _)) = world.log.reconcile(&world.store.key, 0)
         {
             world.store.key = key;
         }
@@ -310,33 +328,40 @@ impl KeyWorld {
 }
 
 impl World {
-    fn begin(&mut self, version: u32, told: Told) -> Option<()> {
+    /// One change of these versions; a rotation gives its own number.
+    fn begin(&mut self, versions: &[u32], told: Told) -> Option<()> {
+        let (first, more) = versions.split_first()?;
         let mut next = self.seen.clone();
-        let version = match told {
+        let mut version = *first;
+        match told {
             Told::Rotated => {
-                self.spent.rotations += 1;
-                let head = next.key.rotate(0).ok()?;
+                self.spent.rotations = self.spent.rotations.saturating_add(1);
+                version = next.key.rotate(0).ok()?;
                 self.made += 1;
-                next.secrets.insert(head, self.made);
-                head
+                next.secrets.insert(version, self.made);
             }
-            Told::Disabled => {
-                next.key.disable(version, 0).ok()?;
-                version
-            }
+            Told::Disabled => next.key.disable(version, 0).ok()?,
             Told::Enabled | Told::Created => {
                 next.key.enable(version, 0).ok()?;
                 // From here on it may sign again.
-                self.disabled[version as usize - 1] = false;
-                version
+                self.disabled.remove(&version);
             }
-        };
+            _ => {
+                let mut log = KeyHistory::default();
+                for version in versions {
+                    log.record(0, &event(&next.key, *version, told));
+                }
+                let changed = log.of(&next.key)?.clone();
+                next.key.follow(&changed, 0);
+            }
+        }
         if told != Told::Rotated {
-            self.spent.switches += 1;
+            self.spent.switches = self.spent.switches.saturating_add(1);
         }
         self.change = Some(Change {
             version,
             told,
+            more: more.to_vec(),
             next,
             recorded: false,
             stored: false,
@@ -345,15 +370,28 @@ impl World {
         Some(())
     }
 
+    fn record(&mut self) -> Option<()> {
+        let change = self.change.as_mut()?;
+        change.recorded = true;
+        for version in std::iter::once(&change.version).chain(&change.more) {
+            let event = event(&self.store.key, *version, change.told);
+            self.log.record(0, &event);
+        }
+        Some(())
+    }
+
     /// Seen by signers, and answered.
     fn finish(&mut self, change: Change) {
         if !change.recorded {
-            self.log.push((change.version, change.told));
+            let event = event(&self.store.key, change.version, change.told);
+            self.log.record(0, &event);
         }
         match change.told {
             Told::Rotated => self.told_head = self.told_head.max(change.version),
-            Told::Disabled => self.disabled[change.version as usize - 1] = true,
-            Told::Enabled | Told::Created => {}
+            Told::Disabled => {
+                self.disabled.insert(change.version);
+            }
+            _ => {}
         }
         self.seen = change.next;
     }
@@ -368,7 +406,7 @@ impl World {
         if let Some(secret) = secret {
             self.twice |= *self.secrets.entry(version).or_insert(secret) != secret;
         }
-        self.signed_disabled |= (1..=2).contains(&version) && self.disabled[version as usize - 1];
+        self.signed_disabled |= self.disabled.contains(&version);
     }
 }
 
@@ -377,9 +415,15 @@ fn event(key: &Key, version: u32, told: Told) -> Event {
         Told::Created => KeyChange::Created {
             alg: key.algorithm().name().to_owned(),
         },
-        Told::Rotated => KeyChange::Rotated { from: version - 1 },
+        Told::Rotated => KeyChange::Rotated {
+            from: version.saturating_sub(1),
+        },
         Told::Disabled => KeyChange::Disabled,
         Told::Enabled => KeyChange::Enabled,
+        Told::DestroyScheduled => KeyChange::DestroyScheduled { at_ms: u64::MAX },
+        Told::DestroyCancelled => KeyChange::DestroyCancelled,
+        Told::Destroyed => KeyChange::Destroyed,
+        Told::MinVersion => KeyChange::MinVersion { version },
     };
     Event::Key {
         seq: 0,

@@ -104,7 +104,7 @@ fn the_appender_tells_the_checkpointer_when_enough_was_appended() {
             node.sign(&kid).await;
         }
         // Records wait a few milliseconds for company; the tick is a quarter of an hour away.
-        world.pass(20).await;
+        world.pass(30).await;
         assert!(covered(&node) >= 20, "at once, not at the next tick");
     });
 }
@@ -290,4 +290,28 @@ fn reading_from_a_disk_that_hangs_ends_with_the_request() {
             );
         }
     });
+}
+
+#[test]
+fn a_sign_that_comes_before_the_first_numbers_are_reserved_waits_for_them() {
+    for (stalled_ms, status) in [(500, 200), (5_000, 503)] {
+        in_world(|world| async move {
+            let node = Node::start(&world, |_| {}).await;
+            let kid = node.key("ed25519").await;
+            let (store, backend) = (node.store.clone(), node.backend.clone());
+            node.finish().await;
+            let stall = || world.stall_disk(true);
+            let node = Node::again_then(&world, store, backend, |_| {}, stall).await;
+            let node = Arc::new(node);
+            let asked = tokio::spawn({
+                let (node, kid) = (node.clone(), kid.clone());
+                async move { node.sign(&kid).await }
+            });
+            world.pass(stalled_ms).await;
+            world.stall_disk(false);
+            let answer = asked.await.unwrap();
+            assert_eq!(answer.status, status, "{}", answer.json);
+            assert_eq!(node.sign(&kid).await.status, 200);
+        });
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ron_core::supervisor::Exit;
 
-use crate::clockwork::{World, in_world, node::Node};
+use crate::clockwork::{World, backend::Mood, in_world, node::Node};
 
 /// Kills this task whenever it lives, until the process ends or it has happened often enough.
 async fn kill_again_and_again(world: &World, node: &Node, kind: &str) -> u32 {
@@ -134,5 +134,27 @@ fn killing_signers_under_load_refills_the_pool_keeps_p95_and_readiness() {
         assert_eq!(alive.count(), 3);
         assert_eq!(node.metric("service_restarts_total{task=\"signer\"}"), 8.0);
         assert_eq!(node.metric("tasks_spawned_total{kind=\"signer\"}"), 11.0);
+    });
+}
+
+#[test]
+fn a_short_sign_needs_no_signer_while_nobody_waits_and_is_recorded_all_the_same() {
+    in_world(|world| async move {
+        let node = Node::start(&world, |config| config.signers = 1).await;
+        let kid = node.key("ed25519").await;
+        node.backend.set("sign", Mood::Quick);
+        node.kill("signer");
+        for _ in 0..3 {
+            let (took, answer) = world.timed(node.sign(&kid)).await;
+            assert_eq!((took, answer.status), (0, 200), "{}", answer.json);
+        }
+        // Who needs the queue waits for the signer that is restarted.
+        node.backend.set("sign", Mood::Well);
+        let (took, answer) = world.timed(node.sign(&kid)).await;
+        assert_eq!(answer.status, 200);
+        assert!(took >= 50, "{took}");
+        let ended = node.finish().await;
+        // The start's reservation, the key, four signatures and the end.
+        assert_eq!(ended.records, 7);
     });
 }

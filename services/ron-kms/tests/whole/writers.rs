@@ -64,7 +64,13 @@ impl Bench {
 
     async fn nonces(&self, logged: BTreeMap<(String, u32), u64>) -> Nonces {
         let stored = self.store.load().await.unwrap().nonces;
-        Nonces::new(stored, logged, self.store.clone(), self.auditor.clone())
+        Nonces::new(
+            1024,
+            stored,
+            logged,
+            self.store.clone(),
+            self.auditor.clone(),
+        )
     }
 }
 

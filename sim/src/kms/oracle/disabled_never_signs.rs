@@ -1,4 +1,5 @@
-//! A version that was disabled signs nothing that was asked for afterwards.
+//! A version that was disabled, scheduled for destruction or put below the minimum signs nothing that was asked
+//! for afterwards.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.disabled_never_signs",
-    law: "once a client was told that a version is disabled, nothing it asks for later is signed by it",
+    law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed by it",
     make: || Box::new(DisabledNeverSigns::default()),
 };
 
@@ -22,6 +23,8 @@ struct DisabledNeverSigns {
     enabling: BTreeMap<String, u32>,
     /// When an enable last ended: one that overlapped a disable may have been the later of the two.
     enabled: BTreeMap<String, u64>,
+    /// By node and key: the minimum, which only rises, and since when it was known.
+    minimum: BTreeMap<String, Vec<(u64, u64)>>,
 }
 
 impl Oracle for DisabledNeverSigns {
@@ -43,6 +46,10 @@ impl Oracle for DisabledNeverSigns {
                     self.disabled.insert(detail.clone(), now);
                 }
             }
+            "client.minimum" => {
+                let known = self.minimum.entry(detail.clone()).or_default();
+                known.push((*id, now));
+            }
             "client.enabling" => {
                 self.disabled.remove(detail);
                 *self.enabling.entry(detail.clone()).or_default() += 1;
@@ -51,10 +58,11 @@ impl Oracle for DisabledNeverSigns {
                 *self.enabling.entry(detail.clone()).or_insert(1) -= 1;
                 self.enabled.insert(detail.clone(), now);
             }
-            "client.signed" => {
+            "client.signed" if !detail.ends_with(" kept") => {
                 let Some(told) = Told::parse(detail) else {
                     return Ok(());
                 };
+                self.check_minimum(&told)?;
                 let name = format!("{} {}", told.node, told.key);
                 let since = self.disabled.get(&name);
                 if let Some(since) = since.filter(|since| told.began_us > **since) {
@@ -67,5 +75,29 @@ impl Oracle for DisabledNeverSigns {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl DisabledNeverSigns {
+    fn check_minimum(&self, told: &Told<'_>) -> Verdict {
+        let Some((kid, Ok(version))) = told
+            .key
+            .split_once("#v")
+            .map(|(kid, n)| (kid, n.parse::<u64>()))
+        else {
+            return Ok(());
+        };
+        let known = self.minimum.get(&format!("{} {kid}", told.node));
+        let broken = known
+            .into_iter()
+            .flatten()
+            .find(|(minimum, since)| version < *minimum && told.began_us > *since);
+        match broken {
+            None => Ok(()),
+            Some((minimum, since)) => Err(format!(
+                "{} signed what was asked for at {} us; the minimum was {minimum} at {since} us",
+                told.key, told.began_us
+            )),
+        }
     }
 }

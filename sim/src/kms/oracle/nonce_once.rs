@@ -1,4 +1,5 @@
-//! No nonce is used twice with one version of a key, whatever crashed or was restored.
+//! No nonce is used twice with one version of a key, whatever crashed or was restored; and only a restored store
+//! is ever found behind its log.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,14 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.nonce_once",
-    law: "no nonce is used twice with one version of a key, across crashes and restored backups too",
+    law: "no nonce is used twice with one version of a key, across crashes and restored backups too; a store that was not restored is not behind its log",
     make: || Box::new(NonceOnce::default()),
 };
 
 #[derive(Default)]
 struct NonceOnce {
     used: BTreeSet<(u32, String, u64)>,
+    restored: bool,
 }
 
 impl Oracle for NonceOnce {
@@ -24,13 +26,23 @@ impl Oracle for NonceOnce {
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
-        let What::Probe {
-            event: "kms.sealed",
-            id: nonce,
-            detail: key,
-        } = &event.what
-        else {
-            return Ok(());
+        let (nonce, key) = match &event.what {
+            What::Probe {
+                event: "kms.sealed",
+                id: nonce,
+                detail: key,
+            } => (nonce, key),
+            What::Fault { text } if text.contains("restore") => {
+                self.restored = true;
+                return Ok(());
+            }
+            What::Probe {
+                event: "kms.nonces_behind_log",
+                ..
+            } if !self.restored => {
+                return Err("a store that was not restored is behind its log".to_owned());
+            }
+            _ => return Ok(()),
         };
         let node = event.node.unwrap_or_default();
         match self.used.insert((node, key.clone(), *nonce)) {

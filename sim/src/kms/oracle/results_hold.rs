@@ -7,7 +7,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.results_hold",
-    law: "a signature that was answered verifies, and a wrapped blob opens to what went in",
+    law: "a signature that was answered verifies, for its message alone, and a wrapped blob opens to what went in",
     make: || Box::new(ResultsHold),
 };
 
@@ -30,6 +30,11 @@ impl Oracle for ResultsHold {
                 id: 0,
                 detail,
             } => Err(format!("a blob under {detail} opened to something else")),
+            What::Probe {
+                event: "client.verified_wrong",
+                id: 1,
+                detail,
+            } => Err(format!("{detail} is said to have signed what it never saw")),
             _ => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ pub const MAX_LINES: usize = 700;
 const LONG_FILES: [(&str, &str); 0] = [];
 
 /// May say `unsafe`, with the reason.
-const UNSAFE_FILES: [(&str, &str); 1] = [(
+pub const UNSAFE_FILES: [(&str, &str); 1] = [(
     "services/svc-dht/tests/link/heap.rs",
     "an allocator that counts, so that a test can say what a connection holds",
 )];

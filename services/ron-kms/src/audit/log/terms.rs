@@ -1,5 +1,7 @@
 //! The words of the audit log's machine: what it is told, and what it says.
 
+use std::sync::Arc;
+
 use crate::audit::{
     merkle::Hash,
     publish::Published,
@@ -97,7 +99,7 @@ pub struct Head {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// Write these bytes at this offset of the file and sync them; then report.
-    Write { at: u64, bytes: Vec<u8> },
+    Write { at: u64, bytes: Arc<Vec<u8>> },
     /// Cut the file to this length and sync it; then report.
     Truncate { len: u64 },
     /// The record is durable: whoever waits may go on.

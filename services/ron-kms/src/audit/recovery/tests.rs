@@ -39,7 +39,7 @@ impl Disk {
         for act in self.log.begin_append(1, events) {
             if let Act::Write { at, bytes } = act {
                 assert_eq!(at, self.file.len() as u64);
-                self.file.extend(bytes);
+                self.file.extend(bytes.iter());
             }
         }
         self.log.handle_appended();

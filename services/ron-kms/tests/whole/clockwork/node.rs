@@ -71,6 +71,17 @@ impl Node {
         backend: Arc<Moody>,
         change: impl FnOnce(&mut Config),
     ) -> Node {
+        Node::again_then(world, store, backend, change, || {}).await
+    }
+
+    /// `opened` is called once the log has been read, before any task runs.
+    pub async fn again_then(
+        world: &World,
+        store: KeyStore,
+        backend: Arc<Moody>,
+        change: impl FnOnce(&mut Config),
+        opened: impl FnOnce(),
+    ) -> Node {
         let mut config = Config::default();
         change(&mut config);
         let env = world.env();
@@ -89,6 +100,7 @@ impl Node {
             token_keys: None,
         };
         let service = Service::open(options).await.unwrap();
+        opened();
         let (kms, telemetry) = (service.kms(), service.telemetry().clone());
         let listener = world.listen(ADDR).await.unwrap();
         let stop = Shutdown::new();

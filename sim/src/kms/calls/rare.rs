@@ -1,0 +1,146 @@
+//! What clients ask of ron-kms now and then: wrong questions, minimum versions, destruction, other tenants.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
+use serde_json::{Value, json};
+
+use super::{Client, Kind, SLOTS};
+use crate::{ops::Op, trace::Outcome, workload::Clients};
+
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// A signature counts for its message alone.
+pub async fn verify_wrong(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some((_, by, sigs)) = client.key(Kind::Signs).await.and_then(|key| key.signed) else {
+        return;
+    };
+    let message = B64.encode(b"never signed");
+    let body = json!({ "kid": by, "message": message, "sigs": sigs });
+    let path = "/v1/kms/verify";
+    if let Some(answer) = client.ask("kms.verify", "POST", path, &body).await {
+        let valid = answer.body["valid"] == Value::Bool(true);
+        clients.tell(
+            "client.verified_wrong",
+            u64::from(valid),
+            format_args!("{by}"),
+        );
+    }
+}
+
+pub async fn destroy_first(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/destroy", key.kid);
+    let body = json!({ "version": 1, "wait_ms": DAY_MS });
+    let began_us = crate::timer::elapsed().as_micros() as u64;
+    let (outcome, _) = client.send("kms.destroy", "POST", &path, &body).await;
+    // It comes back disabled at most: as good as disabled from here on.
+    if outcome == Outcome::Answered(200) {
+        let detail = format_args!("{} {}#v1", op.on, key.kid);
+        clients.tell("client.disabled", began_us, detail);
+    }
+}
+
+pub async fn cancel_first(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/destroy/cancel", key.kid);
+    let body = json!({ "version": 1 });
+    client.send("kms.cancel", "POST", &path, &body).await;
+}
+
+pub async fn raise_minimum(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}", key.kid);
+    let Some(shown) = client.ask("kms.show", "GET", &path, &Value::Null).await else {
+        return;
+    };
+    let head = shown.body["head"].as_u64().unwrap_or(1);
+    set_policy(&client, &key.kid, head, None).await;
+}
+
+pub async fn rotate_daily(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    if let Some(key) = client.key(Kind::Signs).await {
+        set_policy(&client, &key.kid, 1, Some(DAY_MS)).await;
+    }
+}
+
+async fn set_policy(client: &Client<'_>, kid: &str, minimum: u64, rotate_after_ms: Option<u64>) {
+    let path = format!("/v1/kms/keys/{kid}/policy");
+    let body = json!({ "min_version": minimum, "rotate_after_ms": rotate_after_ms });
+    let (outcome, _) = client.send("kms.policy", "PUT", &path, &body).await;
+    if outcome == Outcome::Answered(200) {
+        let detail = format_args!("{} {kid}", client.op.on);
+        client.clients.tell("client.minimum", minimum, detail);
+    }
+}
+
+/// With the headers that an ingress sets.
+pub async fn tenant_sign(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let (own, slot) = (tenant(op.arg), op.arg);
+    if client.known().get(&op.on, Kind::Signs, slot).is_none() {
+        let body = json!({ "tenant": own, "purpose": "sim", "alg": "ed25519" });
+        let making = client.send_as(Some(&own), "kms.create", "POST", "/v1/kms/keys", &body);
+        let (outcome, bytes) = making.await;
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let (Outcome::Answered(201), Some(kid)) = (outcome, body["kid"].as_str()) else {
+            return;
+        };
+        client.known().change(&op.on, Kind::Signs, slot, |key| {
+            if key.kid.is_empty() {
+                key.kid = kid.to_owned();
+            }
+        });
+    }
+    let Some(key) = client.known().get(&op.on, Kind::Signs, slot) else {
+        return;
+    };
+    let body = json!({ "kid": key.kid, "message": client.message() });
+    let signing = client.send_as(Some(&own), "kms.sign", "POST", "/v1/kms/sign", &body);
+    if signing.await.0 == Outcome::Answered(200) {
+        clients.tell("client.tenant_signed", op.arg, format_args!("{own}"));
+    }
+}
+
+pub async fn tenant_foreign(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.known().get(&op.on, Kind::Signs, op.arg) else {
+        return;
+    };
+    let (own, other) = (tenant(op.arg), tenant(op.arg + SLOTS));
+    let kid = &key.kid;
+    let sign = json!({ "kid": kid, "message": client.message() });
+    let (shown, rotated) = (
+        format!("/v1/kms/keys/{kid}"),
+        format!("/v1/kms/keys/{kid}/rotate"),
+    );
+    let none = json!({});
+    for (name, method, path, body) in [
+        ("kms.sign", "POST", "/v1/kms/sign", &sign),
+        ("kms.rotate", "POST", rotated.as_str(), &none),
+        ("kms.show", "GET", shown.as_str(), &Value::Null),
+    ] {
+        let asking = client.send_as(Some(&other), name, method, path, body);
+        if let Outcome::Answered(status @ 200..300) = asking.await.0 {
+            let detail = format_args!("{name} with a key of {own} as {other}");
+            clients.tell("client.crossed_tenants", u64::from(status), detail);
+        }
+    }
+}
+
+fn tenant(slot: u64) -> String {
+    format!("t{}", slot / SLOTS)
+}
+
+fn client<'a>(clients: &'a Clients, op: &'a Op) -> Client<'a> {
+    Client { clients, op }
+}
