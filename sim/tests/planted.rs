@@ -180,6 +180,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "dht.returned_is_valid",
     ),
     (
+        "dht.signature_unchecked",
+        "dht/garbage-peer",
+        "dht.returned_is_valid",
+    ),
+    (
         "dht.network_unchecked",
         "dht/garbage-peer",
         "dht.networks_apart",

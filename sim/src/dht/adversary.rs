@@ -85,7 +85,10 @@ impl SimService for Adversary {
 
 async fn run(process: ProcessContext) -> StopReport {
     let env = process.env.clone();
-    let config: AdversaryConfig = read_config(&process.config).expect("checked before the start");
+    let mut config: AdversaryConfig =
+        read_config(&process.config).expect("checked before the start");
+    // A text of a scenario comes with its quotes.
+    config.act = config.act.trim_matches('"').to_owned();
     let gang = Gang::new(&env, config).await;
     let shutdown = process.shutdown.clone();
     tokio::select! {
