@@ -39,7 +39,10 @@ pub const CALLS: &[CallKind] = &[
 ];
 
 pub fn find(name: &str) -> Option<&'static CallKind> {
-    let mut all = CALLS.iter().chain(crate::kms::calls::CALLS);
+    let mut all = CALLS
+        .iter()
+        .chain(crate::kms::calls::CALLS)
+        .chain(crate::dht::calls::CALLS);
     all.find(|call| call.name == name)
 }
 

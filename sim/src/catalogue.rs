@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ron_core::points::Points;
 
 use crate::{
+    dht::{DhtService, adversary::Adversary},
     flaky::Flaky,
     kms::KmsService,
     ops,
@@ -19,10 +20,16 @@ use crate::{
 };
 
 /// What `eventually` may ask for.
-pub const CONDITIONS: &[&str] = &["ready", "serves"];
+pub const CONDITIONS: &[&str] = &["ready", "serves", "finds"];
 
 pub fn services() -> Vec<Arc<dyn SimService>> {
-    vec![Arc::new(PoolService), Arc::new(Flaky), Arc::new(KmsService)]
+    vec![
+        Arc::new(PoolService),
+        Arc::new(Flaky),
+        Arc::new(KmsService),
+        Arc::new(DhtService),
+        Arc::new(Adversary),
+    ]
 }
 
 pub fn service(name: &str) -> Option<Arc<dyn SimService>> {

@@ -29,6 +29,11 @@ struct State {
 /// World time 0 as a node with a perfect clock would write it: 2026-01-01T00:00:00Z.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
+/// What a perfect wall clock shows at this time of the world, in milliseconds.
+pub fn wall_ms_at(at: Duration) -> u64 {
+    (EPOCH + at).as_millis() as u64
+}
+
 impl NodeClock {
     pub fn new() -> Self {
         Self::noting(Arc::default())

@@ -26,6 +26,7 @@ pub mod clock;
 pub mod conformance;
 pub mod coverage;
 pub mod detail;
+pub mod dht;
 pub mod disk;
 pub mod executor;
 pub mod explain;

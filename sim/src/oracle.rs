@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use ron_core::view::{QueueStats, TaskCounts};
 
-use crate::{disk::SimDisk, kms::oracle as kms, trace::Event};
+use crate::{dht::oracle as dht, disk::SimDisk, kms::oracle as kms, trace::Event};
 
 mod aborts_counted;
 mod acked_is_durable;
@@ -145,6 +145,14 @@ pub const ORACLES: &[OracleKind] = &[
     kms::results_hold::KIND,
     kms::fair::KIND,
     kms::rot_noticed::KIND,
+    dht::one_writer::KIND,
+    dht::table_sound::KIND,
+    dht::lookup_ends::KIND,
+    dht::bounds::KIND,
+    dht::acked_is_held::KIND,
+    dht::returned_is_valid::KIND,
+    dht::network_apart::KIND,
+    dht::subnets::KIND,
     snapshot_fresh::KIND,
     bus_losses::KIND,
     crate::conformance::kms_audit::KIND,

@@ -461,7 +461,12 @@ async fn live_within(
 
 async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Option<String> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    for (node, port) in world.service_nodes() {
+    /// A lookup may have to go around the dead.
+    const FIND_PATIENCE: Duration = Duration::from_secs(5);
+    let nodes = world.service_nodes();
+    let dht = |node: &NodeId| world.service_of(*node) == svc_dht::topology::NAME;
+    let finders: Vec<NodeId> = nodes.iter().map(|(node, _)| *node).filter(dht).collect();
+    for (node, port) in nodes {
         let name = world.name(node);
         let to = format!("{name}:{port}");
         for condition in hold {
@@ -470,6 +475,16 @@ async fn first_missing(world: &World, clients: &Clients, hold: &[&str]) -> Optio
                 "serves" if world.service_of(node) == ron_kms::topology::NAME => {
                     crate::kms::calls::serves(clients, &name, PATIENCE).await
                 }
+                "serves" if finders.contains(&node) => {
+                    crate::dht::calls::serves(clients, &name, PATIENCE).await
+                }
+                "finds" => match finders.iter().position(|finder| *finder == node) {
+                    Some(index) => {
+                        let share = (index, finders.len());
+                        crate::dht::calls::finds(clients, &name, share, FIND_PATIENCE).await
+                    }
+                    None => continue,
+                },
                 "serves" => {
                     let item = Item::new(clients.fresh_key());
                     (

@@ -18,7 +18,7 @@ use ron_core::{Env, deadline::REQUEST_TIMEOUT, seam::BoxFuture, seam::HttpError}
 use serde::Deserialize;
 
 use crate::{
-    kms,
+    dht, kms,
     net::NodeId,
     ops::Draft,
     plan::matches,
@@ -67,7 +67,7 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
         name: "pool.burst",
         service: "pool",
         keys: &["on", "at_s", "requests", "timeout_ms"],
-        work: Work::Operations(burst),
+        work: Work::Operations(|draft| burst(draft, "pool.put")),
     },
     WorkloadKind {
         name: "pool.sizes",
@@ -174,6 +174,36 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             ],
         );
     }),
+    dht_calls("dht.put", |draft| with_keys(draft, &["dht.put"])),
+    dht_calls("dht.put_brief", |draft| {
+        with_keys(draft, &["dht.put_brief"]);
+    }),
+    dht_calls("dht.get", |draft| with_keys(draft, &["dht.get"])),
+    dht_calls("dht.provide", |draft| with_keys(draft, &["dht.provide"])),
+    dht_calls("dht.providers", |draft| {
+        with_keys(draft, &["dht.providers"]);
+    }),
+    dht_calls("dht.closest", |draft| with_keys(draft, &["dht.closest"])),
+    dht_calls("dht.mixed", |draft| {
+        with_keys(
+            draft,
+            &[
+                "dht.put",
+                "dht.get",
+                "dht.get",
+                "dht.get",
+                "dht.provide",
+                "dht.providers",
+                "dht.closest",
+            ],
+        );
+    }),
+    WorkloadKind {
+        name: "dht.all_at_once",
+        service: "svc-dht",
+        keys: &["on", "at_s", "requests", "timeout_ms"],
+        work: Work::Operations(|draft| burst(draft, "dht.closest")),
+    },
     WorkloadKind {
         name: "ready.poll",
         service: "",
@@ -198,6 +228,7 @@ pub struct Clients {
     next_key: Arc<AtomicU64>,
     forgetful: bool,
     kms: Arc<kms::calls::Known>,
+    dht: Arc<dht::calls::Known>,
 }
 
 /// A request of a service's own, with its method and body.
@@ -251,12 +282,18 @@ impl Clients {
             next_key: Arc::new(AtomicU64::new(FIRST_KEY_OUTSIDE)),
             forgetful,
             kms: Arc::default(),
+            dht: Arc::default(),
         }
     }
 
     /// What the clients of ron-kms have learnt.
     pub fn kms(&self) -> &Arc<kms::calls::Known> {
         &self.kms
+    }
+
+    /// What the clients of svc-dht have learnt.
+    pub fn dht(&self) -> &Arc<dht::calls::Known> {
+        &self.dht
     }
 
     /// One request to a node's service, noted with its outcome.
@@ -268,7 +305,8 @@ impl Clients {
         let mut message = http::Request::builder()
             .method(asked.method)
             .uri(format!("http://{to}{}", asked.path))
-            .header("content-type", "application/json");
+            .header("content-type", "application/json")
+            .header("accept", "application/json");
         if let Some(tenant) = asked.tenant {
             let scopes = "kms:sign,kms:rotate,kms:read";
             message = message
@@ -489,16 +527,25 @@ fn paced(draft: &mut Draft<'_>, mut what: impl FnMut(&mut SimRng) -> (&'static s
     }
 }
 
-const fn kms_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
+const fn dht_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
     WorkloadKind {
         name,
-        service: "ron-kms",
-        keys: KMS_PACED,
+        service: "svc-dht",
+        keys: KEYED,
         work: Work::Operations(draw),
     }
 }
 
-const KMS_PACED: &[&str] = &[
+const fn kms_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
+    WorkloadKind {
+        name,
+        service: "ron-kms",
+        keys: KEYED,
+        work: Work::Operations(draw),
+    }
+}
+
+const KEYED: &[&str] = &[
     "on",
     "clients",
     "rate_per_s",
@@ -519,10 +566,10 @@ fn with_keys(draft: &mut Draft<'_>, calls: &'static [&'static str]) {
 }
 
 /// All requests at once: a queue that was never full proves nothing about being full.
-fn burst(draft: &mut Draft<'_>) {
+fn burst(draft: &mut Draft<'_>, call: &str) {
     let at = draft.drawn.at;
     for client in 0..draft.drawn.requests.unwrap_or(100) as u32 {
-        draft.add(at, client, client as usize, "pool.put", 0);
+        draft.add(at, client, client as usize, call, 0);
     }
 }
 

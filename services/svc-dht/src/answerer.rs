@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use ron_core::Refusal as Full;
+use ron_core::{Refusal as Full, buggify};
 
 use crate::{
     contact::Contact,
@@ -52,6 +52,9 @@ impl Answer for Answerer {
         }
         let node = &self.0;
         node.metrics.inc(|hot| &hot.requests_in);
+        if buggify!("dht.read_refused") {
+            return Response::Refused(DhtError::Busy("work").refusal());
+        }
         let (asker, now) = (&from.contact.id, node.env.wall_ms());
         match request {
             Request::Ping => Response::Pong,
@@ -87,6 +90,9 @@ impl Answer for Answerer {
             Request::Provide { record } | Request::Store { record } => record,
             _ => return reply.refuse(RefusalCode::BadRequest, 0),
         };
+        if buggify!("dht.write_refused") {
+            return reply.refuse(RefusalCode::Busy, 0);
+        }
         let job = Job::Store {
             record,
             reply: Reply::Peer(reply),

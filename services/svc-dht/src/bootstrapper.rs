@@ -5,7 +5,9 @@
 //! somebody as a network of the estimated size fills. The first node of a network has nobody to ask and is ready
 //! at once.
 
-use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    collections::BTreeSet, net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration,
+};
 
 use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
 use ron_core::{readiness::Gate, supervisor::TaskContext};
@@ -210,16 +212,21 @@ async fn fill(dht: &Dht) -> bool {
         Ok(found) if !found.closest.is_empty() => {}
         _ => return false,
     }
+    // Where a lookup found nobody, nobody is: what no node could fill need not be filled.
+    let mut searched = BTreeSet::new();
     for _ in 0..FILLS {
         if is_full(node) {
             return true;
         }
-        let Some(empty) = farthest_empty(node) else {
-            break;
+        let Some(empty) = farthest_empty(node, &searched) else {
+            return true;
         };
         let mut random = [0; 32];
         node.env.fill_random(&mut random);
-        let _ = look(node.table.id_in(empty, random)).await;
+        let found = look(node.table.id_in(empty, random)).await;
+        if found.is_ok_and(|found| !found.closest.is_empty()) {
+            searched.insert(empty);
+        }
     }
     is_full(node)
 }
@@ -229,10 +236,10 @@ fn is_full(node: &Node) -> bool {
     filled >= node.config.bootstrap.fill_percent
 }
 
-/// The bucket in which most nodes must be among those that hold nobody.
-fn farthest_empty(node: &Node) -> Option<u8> {
+/// The bucket in which most nodes must be among those that hold nobody and were not searched.
+fn farthest_empty(node: &Node, searched: &BTreeSet<u8>) -> Option<u8> {
     let nearest = node.table.closest(&node.id(), 1, Liveness::All, None);
     let nearest = nearest.first().and_then(|c| node.table.bucket_of(&c.id))?;
-    let empty = |index: &u8| node.table.view(*index).is_empty();
+    let empty = |index: &u8| node.table.view(*index).is_empty() && !searched.contains(index);
     (nearest..=(BUCKETS - 1) as u8).rev().find(empty)
 }

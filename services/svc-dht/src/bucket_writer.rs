@@ -44,6 +44,8 @@ pub async fn run(
         tracing::error!(index, "a bucket has a writer already");
         return;
     };
+    // Ends with the task, however that ends.
+    let _alive = Alive(&node, index);
     node.env.probe(
         "dht.writer_begun",
         index.into(),
@@ -83,8 +85,17 @@ pub async fn run(
             () = tick => step(&node, &peers, &mut half, Update::Tick, &mut checks),
         }
     }
-    node.env
-        .probe("dht.writer_ended", index.into(), format_args!(""));
+}
+
+/// Tells that a writer is gone.
+struct Alive<'a>(&'a Node, u8);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        let Alive(node, index) = *self;
+        node.env
+            .probe("dht.writer_ended", index.into(), format_args!(""));
+    }
 }
 
 /// One change, and what follows from it.

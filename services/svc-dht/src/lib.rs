@@ -58,3 +58,20 @@ pub mod service;
 pub mod topology;
 pub mod wire;
 pub mod worker;
+
+/// Marks that simulated runs must reach, points that they bend, bugs that they must catch.
+pub const POINTS: ron_core::points::Points = ron_core::points::Points {
+    marks: &[],
+    buggify: &["dht.read_refused", "dht.route_dropped", "dht.write_refused"],
+    mutants: &[
+        "dht.acked_unwritten",
+        "dht.diversity_ignored",
+        "dht.entry_twice",
+        "dht.expired_returned",
+        "dht.hedges_unbounded",
+        "dht.lookup_never_ends",
+        "dht.network_unchecked",
+        "dht.signature_unchecked",
+        "dht.two_writers",
+    ],
+};

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ron_core::Rng;
+use ron_core::{Rng, mutant};
 
 use crate::{
     hedge::HedgeBudget,
@@ -143,8 +143,8 @@ impl Lookup {
                 return self.wait_or_end(now, &sight, Why::TooManyRequests);
             }
             if let Some(slow) = sight.unhedged
-                && sight.hedges < self.rules.beta
-                && hedges.try_take()
+                && (sight.hedges < self.rules.beta && hedges.try_take()
+                    || mutant!("dht.hedges_unbounded"))
             {
                 self.mark_hedged(slow);
                 return Next::Probe(self.ask(at, true, now, delay));

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use ron_core::{
-    Rng,
+    Rng, mutant,
     seam::{BoxFuture, Pool},
 };
 
@@ -66,9 +66,12 @@ pub async fn run(node: &Node, peers: &Peers, ask: Ask) {
         number,
         format_args!("{} {target} {}", goal_name(goal), left_ms(node, deadline)),
     );
+    if mutant!("dht.lookup_never_ends") && number.is_multiple_of(7) {
+        std::future::pending::<()>().await;
+    }
     let found = tokio::select! {
         biased;
-        finished = drive(node, peers, goal, target, deadline) => conclude(node, number, goal, finished, explain),
+        finished = drive(node, peers, number, goal, target, deadline) => conclude(node, number, goal, finished, explain),
         () = reply.closed() => {
             node.env.probe("dht.lookup_canceled", number, format_args!(""));
             return;
@@ -77,7 +80,14 @@ pub async fn run(node: &Node, peers: &Peers, ask: Ask) {
     let _ = reply.send(found);
 }
 
-async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Instant) -> Finished {
+async fn drive(
+    node: &Node,
+    peers: &Peers,
+    number: u64,
+    goal: Goal,
+    target: Id,
+    deadline: Instant,
+) -> Finished {
     let env = &node.env;
     let request = question(goal, target);
     let mut lookup = Lookup::new(
@@ -98,7 +108,7 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
             let delay = |id: &Id| node.peer_stats.lock().delay(id, node.rules.hedge_after);
             match lookup.poll(env.now(), &node.hedges, delay) {
                 Next::Probe(probe) => {
-                    tell_probe(node, &probe);
+                    tell_probe(node, number, &probe);
                     running.push(Either::Left(ask_peer(node, peers, &request, probe)));
                 }
                 Next::Wait(until) => break until,
@@ -138,24 +148,28 @@ async fn drive(node: &Node, peers: &Peers, goal: Goal, target: Id, deadline: Ins
                 to,
                 took,
                 answer,
-            }) => match read(node, goal, &target, answer) {
-                Err(failure) => {
-                    let rng = rng.get_or_insert_with(|| env.rng());
-                    lookup.handle_failure(probe, failure, env.now(), rng);
-                }
-                Ok(answer) => {
-                    node.peer_stats.lock().observe(&to.id, took);
-                    node.seen(&to, Some(took));
-                    let new = |r: &Record| known.as_ref() != Some(r);
-                    if answer.records.iter().any(new) {
-                        let verifying: BoxFuture<'static, Came> =
-                            Box::pin(verify(node, probe, answer));
-                        running.push(Either::Right(verifying));
-                    } else {
-                        lookup.handle_answer(probe, answer, env.now());
+            }) => {
+                let spec = "spec.dht_lookup.answered";
+                env.probe(spec, number, format_args!("{}", probe.0));
+                match read(node, goal, &target, answer) {
+                    Err(failure) => {
+                        let rng = rng.get_or_insert_with(|| env.rng());
+                        lookup.handle_failure(probe, failure, env.now(), rng);
+                    }
+                    Ok(answer) => {
+                        node.peer_stats.lock().observe(&to.id, took);
+                        node.seen(&to, Some(took));
+                        let new = |r: &Record| known.as_ref() != Some(r);
+                        if answer.records.iter().any(new) {
+                            let verifying: BoxFuture<'static, Came> =
+                                Box::pin(verify(node, probe, answer));
+                            running.push(Either::Right(verifying));
+                        } else {
+                            lookup.handle_answer(probe, answer, env.now());
+                        }
                     }
                 }
-            },
+            }
         }
     }
 }
@@ -182,8 +196,10 @@ fn verify(
     let (limits, now) = (limits(node), node.env.wall_ms());
     let Answer { closer, records } = answer;
     let given = records.len();
+    let unchecked = mutant!("dht.signature_unchecked");
     let checked = node.env.offload(Pool::CPU, move || {
-        let valid = |r: &Record| r.check_shape(&limits, now).is_ok() && r.check_signature();
+        let signed = |r: &Record| r.check_signature() || unchecked;
+        let valid = |r: &Record| r.check_shape(&limits, now).is_ok() && signed(r);
         records.into_iter().filter(valid).collect::<Vec<_>>()
     });
     let metrics = node.metrics.clone();
@@ -292,13 +308,21 @@ fn refused(refusal: Refusal) -> Failure {
     }
 }
 
-fn tell_probe(node: &Node, probe: &Probe) {
+fn tell_probe(node: &Node, number: u64, probe: &Probe) {
+    node.env.probe(
+        "spec.dht_lookup.asked",
+        number,
+        format_args!(
+            "{} {} {}",
+            probe.id.0,
+            u8::from(probe.hedge),
+            left_ms(node, probe.deadline)
+        ),
+    );
     if probe.hedge {
         node.metrics.inc(|hot| &hot.hedge_spawned);
         node.env
             .probe("dht.hedge", probe.to.id.short(), format_args!(""));
-    } else {
-        node.hedges.earn();
     }
 }
 

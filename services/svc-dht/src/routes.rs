@@ -14,8 +14,9 @@ use std::{
 
 use futures_util::FutureExt;
 use ron_core::{
-    Env, Queue, Refusal, RejectNew, WaitFor,
+    Env, Queue, Refusal, RejectNew, WaitFor, buggify,
     lock::{LockDecl, RankedMutex},
+    mutant,
     topology::QueueDecl,
     view::{QueueStats, QueueView},
 };
@@ -97,6 +98,10 @@ impl Routes {
             return;
         };
         let queue = self.queue(index);
+        if !queue.is_empty() && buggify!("dht.route_dropped") {
+            // The next refresh brings it back.
+            return self.dropped(false);
+        }
         if queue.len() < queue.cap() || queue.is_closed() {
             // There is room: it does not wait. If others were faster, it is dropped like any late one.
             let sent = queue.push(&self.0.env, route).now_or_never();
@@ -175,6 +180,9 @@ impl Routes {
         queues.insert(index, queue.clone());
         drop(queues);
         let asked = self.0.starts.push(index);
+        if mutant!("dht.two_writers") {
+            let _ = self.0.starts.push(index);
+        }
         debug_assert!(asked.is_ok() || self.0.closed.load(Relaxed));
         queue
     }

@@ -1,0 +1,189 @@
+//! svc-dht in a simulated world: the shipped wiring on a simulated Env.
+//!
+//! Table, lookups, records, connections and HTTP are the service's own code, as its binary puts them together. The
+//! node's key lies on the simulated disk: whoever restarts is who it was.
+
+pub mod adversary;
+pub mod calls;
+pub mod oracle;
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use ron_core::{
+    Env,
+    config::ConfigErrors,
+    points::Points,
+    seam::{BoxFuture, Disk, Open},
+};
+use svc_dht::{
+    config::Config,
+    identity::Identity,
+    service::{Options, Service},
+    topology,
+};
+
+use crate::{
+    service::{ProcessContext, SimService, read_config},
+    trace::StopReport,
+};
+
+/// Of the local API.
+pub const PORT: u16 = 7491;
+/// Where other nodes come in; what seeds are named with.
+pub const PEER_PORT: u16 = 7490;
+
+const IDENTITY: &str = "identity.key";
+
+pub struct DhtService;
+
+impl SimService for DhtService {
+    fn name(&self) -> &'static str {
+        topology::NAME
+    }
+
+    fn port(&self) -> u16 {
+        PORT
+    }
+
+    fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
+        read_config::<Config>(config).map(|_| ())
+    }
+
+    fn points(&self) -> Points {
+        svc_dht::POINTS
+    }
+
+    fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
+        Box::pin(run(process))
+    }
+}
+
+/// How long a process waits before it tries again to open what a disk fault keeps it from opening: what its
+/// supervisor outside would do.
+const REOPEN: Duration = Duration::from_millis(100);
+
+async fn run(process: ProcessContext) -> StopReport {
+    let env = process.env.clone();
+    let config: Config = read_config(&process.config).expect("checked before the start");
+    let config = Arc::new(config);
+    let (_, parts) = topology::declare(&config);
+    // The table is saved in a phase of its own, as long as the flush.
+    let allowed = parts.drain.after + 2 * parts.flush.after + parts.close.after;
+    let service = loop {
+        if process.shutdown.is_triggered() {
+            return StopReport {
+                allowed,
+                ..StopReport::default()
+            };
+        }
+        match open(&env, &config).await {
+            Ok(service) => break service,
+            Err(error) => {
+                env.probe("dht.cannot_start", 0, format_args!("{error}"));
+                env.sleep(REOPEN).await;
+            }
+        }
+    };
+    tell_opened(&env, &service);
+    for queue in service.queues() {
+        process.inspector.show_queue(queue);
+    }
+    let inspector = process.inspector.clone();
+    let shutdown = process.shutdown.clone();
+    let ended = service
+        .run(shutdown, |view| inspector.show_supervisor(view))
+        .await;
+    env.probe("dht.ended", ended.records, format_args!("{}", ended.peers));
+    StopReport {
+        alive: 0,
+        aborted: ended.report.aborted,
+        allowed,
+    }
+}
+
+/// Who begins here and by which rules it plays; see [`oracle::Opened`].
+fn tell_opened(env: &Env, service: &Service) {
+    let (node, config) = (service.dht().node().clone(), service.config());
+    let (lookup, routing) = (&config.lookup, &config.routing);
+    env.probe(
+        "dht.opened",
+        node.id().short(),
+        format_args!(
+            "{} {} {} {} {} {} {} {} {} {}",
+            node.id(),
+            node.contact.addr,
+            config.network,
+            lookup.k,
+            lookup.hop_budget,
+            lookup.beta,
+            lookup.hedge_budget_percent,
+            routing.diversity_bucket,
+            routing.diversity_table,
+            config.records.clock_skew_ms,
+        ),
+    );
+    let found = &service.found;
+    env.probe(
+        "dht.found_at_start",
+        found.peers as u64,
+        format_args!("{} records", found.records),
+    );
+}
+
+async fn open(env: &Env, config: &Arc<Config>) -> Result<Service, String> {
+    let seed = identity(env).await.map_err(|error| error.to_string())?;
+    let listen = async |port| {
+        let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        env.listen(addr).await.map_err(|error| error.to_string())
+    };
+    let listener = listen(PEER_PORT).await?;
+    let api = match config.api.enabled {
+        true => Some(listen(PORT).await?),
+        false => None,
+    };
+    let identity = Identity::from_seed(&seed);
+    let options = Options::new(env.clone(), config.clone(), identity, listener, api);
+    Service::open(options)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// The key of this node, made at its first start.
+pub(crate) async fn identity(env: &Env) -> io::Result<[u8; 32]> {
+    let mut fresh = [0; 32];
+    env.fill_random(&mut fresh);
+    let read = env.disk(move |disk| read_or_make(disk, fresh)).await;
+    read.map_err(io::Error::other)?
+}
+
+fn read_or_make(disk: &Arc<dyn Disk>, fresh: [u8; 32]) -> io::Result<[u8; 32]> {
+    match disk.open(IDENTITY, Open::Existing) {
+        Ok(file) => {
+            let mut seed = [0; 32];
+            let mut at = 0;
+            while at < seed.len() {
+                match file.read_at(at as u64, &mut seed[at..])? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    n => at += n,
+                }
+            }
+            Ok(seed)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let new = "identity.key.new";
+            let file = disk.open(new, Open::Create)?;
+            file.set_len(0)?;
+            file.write_at(0, &fresh)?;
+            file.sync()?;
+            disk.rename(new, IDENTITY)?;
+            disk.sync_dir("")?;
+            Ok(fresh)
+        }
+        Err(error) => Err(error),
+    }
+}
