@@ -77,6 +77,7 @@ fn entry(key: &Key) -> Entry {
     let versions: BTreeMap<_, _> = versions.map(|n| (*n, held(n).into())).collect();
     Entry {
         key: key.clone(),
+        tenant: key.tenant().into(),
         versions,
     }
 }
