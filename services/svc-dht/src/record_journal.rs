@@ -5,12 +5,13 @@
 //! entry   length u32 | check 8 | kind u8 | the rest, as the kind says
 //! ```
 //! Always: wherever a crash tore the end off, what is left reads as the entries before it; an entry that rotted is
-//! skipped and counted, and those behind it are still read; no length is believed before it is checked. Replayed
-//! into a store the entries pass its quotas again. The one who calls does the reading, writing and syncing.
+//! skipped and counted, and those behind it are still read; no length is believed before it is checked. What gave way is
+//! written too, so that a replay holds no more at any point than the store did then, and nothing that was taken is
+//! refused. The one who calls does the reading, writing and syncing.
 
 use crate::{
     record::{Record, RecordKind},
-    record_store::RecordName,
+    record_store::{Put, RecordName, RecordStore},
     wire::cbor::{CborError, Reader, put_bytes, put_uint},
 };
 
@@ -46,7 +47,7 @@ pub enum Entry {
     Held(Record),
     /// This record is published here.
     Published(Record),
-    /// It is not published here any more.
+    /// Hold it no longer: it gave way, or is not published here any more.
     Withdrawn(RecordName),
 }
 
@@ -85,6 +86,32 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
 pub fn put_record(out: &mut Vec<u8>, published: bool, record: &Record) {
     let kind = if published { PUBLISHED } else { HELD };
     put_framed(out, kind, |out| record.put(out));
+}
+
+/// Appends what a store did when it took a record.
+pub fn put_taken(out: &mut Vec<u8>, published: bool, record: &Record, put: &Put) {
+    for gone in put.evicted() {
+        put_entry(out, &Entry::Withdrawn(RecordName::of(gone)));
+    }
+    put_record(out, published, record);
+}
+
+/// Tells a store what it was told before. False if it does not take that any more, because its time is over.
+pub fn replay(store: &mut RecordStore, entry: Entry, now_wall_ms: u64) -> bool {
+    match entry {
+        Entry::Held(record) => store.put(record, now_wall_ms).is_ok(),
+        Entry::Published(record) => store.publish(record, now_wall_ms).is_ok(),
+        Entry::Withdrawn(name) => store.discard(&name).is_some(),
+    }
+}
+
+/// A file with only what is live.
+pub fn compacted(store: &RecordStore) -> Vec<u8> {
+    let mut file = encode_header();
+    for (record, published) in store.contents() {
+        put_record(&mut file, published, &record);
+    }
+    file
 }
 
 /// How many bytes [`put_record`] appends, or a little more.

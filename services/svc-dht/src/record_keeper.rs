@@ -2,10 +2,9 @@
 //! the journal.
 //!
 //! Many writes share one sync. Always: an acknowledgement leaves after the record is durable; what could not
-//! be written is answered so, and the next write begins where the last good one ended.
+//! be written is answered so, and then nothing is acknowledged before the whole store is in a new file.
 
 use std::{
-    collections::BTreeSet,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -27,8 +26,8 @@ use crate::{
     metrics::Family,
     node::Node,
     record::Record,
-    record_journal::{self as journal, Entry, JournalError},
-    record_store::{Put, RecordName, RecordReader, RecordStore, StoreQuotas},
+    record_journal::{self as journal, JournalError},
+    record_store::{Put, RecordReader, RecordStore, StoreQuotas},
     wire::message::RefusalCode,
     worker::Reply,
 };
@@ -66,7 +65,7 @@ pub struct Keeper {
     file: Arc<dyn DiskFile>,
     /// Where the next entry goes.
     len: u64,
-    /// A write failed: what lies behind `len` is to be cut off first.
+    /// A write failed: the store holds what the file may not, so the file is written anew before anything else.
     dirty: bool,
 }
 
@@ -111,15 +110,8 @@ fn open(
     let bytes = read_all(&*file).map_err(failed)?;
     let mut store = RecordStore::new(me, quotas);
     let replayed = journal::scan(&bytes, |entry| {
-        // What its quotas or its time refuse now was acknowledged under others: it is let go.
-        let _ = match entry {
-            Entry::Held(record) => store.put(record, now).map(drop),
-            Entry::Published(record) => store.publish(record, now).map(drop),
-            Entry::Withdrawn(name) => {
-                store.withdraw(&name);
-                Ok(())
-            }
-        };
+        // What its time or a smaller quota refuses now was acknowledged before: it is let go.
+        journal::replay(&mut store, entry, now);
     });
     let scan =
         replayed.map_err(|error: JournalError| DhtError::Storage(format!("{FILE}: {error}")))?;
@@ -241,9 +233,16 @@ impl Keeper {
                 }
             }
         }
-        let written = match bytes.is_empty() || mutant!("dht.acked_unwritten") {
-            true => Ok(()),
-            false => self.append(&node.env, bytes).await,
+        let written = if mutant!("dht.acked_unwritten") {
+            Ok(())
+        } else if self.dirty {
+            // Something is held that no file has: nothing is acknowledged before all of it is written.
+            let whole = journal::compacted(&self.store);
+            self.rewrite(&node.env, whole).await
+        } else if bytes.is_empty() {
+            Ok(())
+        } else {
+            self.append(&node.env, bytes).await
         };
         if let Err(error) = &written {
             node.metrics.inc(|hot| &hot.journal_errors);
@@ -270,17 +269,14 @@ impl Keeper {
             ends_ms: record.ends_ms(),
             published,
         });
-        let before = bytes.len();
-        journal::put_record(bytes, published, &record);
         let put = match published {
-            true => self.store.publish(record, now),
-            false => self.store.put(record, now),
+            true => self.store.publish(record.clone(), now),
+            false => self.store.put(record.clone(), now),
         };
-        if !matches!(put, Ok(Put::New { .. } | Put::Newer { .. })) {
-            bytes.truncate(before);
-        }
-        if let Err(code) = put {
-            node.metrics.count(Family::RecordsRejected, code.name());
+        match &put {
+            Ok(Put::Same) => {}
+            Ok(put) => journal::put_taken(bytes, published, &record, put),
+            Err(code) => node.metrics.count(Family::RecordsRejected, code.name()),
         }
         Pending {
             reply,
@@ -290,12 +286,9 @@ impl Keeper {
     }
 
     async fn append(&mut self, env: &Env, bytes: Vec<u8>) -> io::Result<()> {
-        let (file, at, cut, grown) = (self.file.clone(), self.len, self.dirty, bytes.len() as u64);
+        let (file, at, grown) = (self.file.clone(), self.len, bytes.len() as u64);
         self.dirty = true;
         let written = env.disk(move |_| {
-            if cut {
-                file.set_len(at)?;
-            }
             file.write_at(at, &bytes)?;
             file.sync()
         });
@@ -332,39 +325,24 @@ impl Keeper {
         if self.len <= journal::COMPACT_FROM_BYTES {
             return;
         }
-        let (live, bytes) = self.live(node.env.wall_ms());
-        if !journal::should_compact(self.len, live) {
+        let whole = journal::compacted(&self.store);
+        if !journal::should_compact(self.len, whole.len() as u64) {
             return;
         }
-        let len = bytes.len() as u64;
-        let rewritten = node.env.disk(move |disk| rewrite(disk, &bytes)).await;
-        match rewritten.map_err(io::Error::other).flatten() {
-            Ok(file) => {
-                self.file = file;
-                self.len = len;
-                self.dirty = false;
-            }
-            Err(error) => {
-                node.metrics.inc(|hot| &hot.journal_errors);
-                tracing::error!(%error, "the record journal could not be written anew");
-            }
+        if let Err(error) = self.rewrite(&node.env, whole).await {
+            node.metrics.inc(|hot| &hot.journal_errors);
+            tracing::error!(%error, "the record journal could not be written anew");
         }
     }
 
-    /// A whole journal of what is held now, and how long its entries are.
-    fn live(&self, now: u64) -> (u64, Vec<u8>) {
-        let mut bytes = journal::encode_header();
-        let mut mine = BTreeSet::new();
-        for record in self.store.published() {
-            mine.insert(RecordName::of(&record));
-            journal::put_record(&mut bytes, true, &record);
-        }
-        for record in self.store.reader().all(now) {
-            if !mine.contains(&RecordName::of(&record)) {
-                journal::put_record(&mut bytes, false, &record);
-            }
-        }
-        (bytes.len() as u64, bytes)
+    /// Puts a whole new file in the place of the old one; if that fails, the old one is as it was.
+    async fn rewrite(&mut self, env: &Env, whole: Vec<u8>) -> io::Result<()> {
+        let len = whole.len() as u64;
+        let rewritten = env.disk(move |disk| rewrite(disk, &whole)).await;
+        self.file = rewritten.map_err(io::Error::other)??;
+        self.len = len;
+        self.dirty = false;
+        Ok(())
     }
 }
 

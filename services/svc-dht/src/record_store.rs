@@ -53,14 +53,24 @@ impl Default for StoreQuotas {
 }
 
 /// What became of a record that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// There was none; so many others gave way.
-    New { evicted: usize },
+    /// There was none; these gave way.
+    New { evicted: Vec<Arc<Record>> },
     /// It replaced an older one.
-    Newer { evicted: usize },
+    Newer { evicted: Vec<Arc<Record>> },
     /// It was there.
     Same,
+}
+
+impl Put {
+    /// Those that gave way.
+    pub fn evicted(&self) -> &[Arc<Record>] {
+        match self {
+            Put::New { evicted } | Put::Newer { evicted } => evicted,
+            Put::Same => &[],
+        }
+    }
 }
 
 /// Which record: there is one of each.
@@ -187,13 +197,34 @@ impl RecordStore {
 
     /// No longer published here, and gone from here. Elsewhere it ends with its time.
     pub fn withdraw(&mut self, name: &RecordName) -> Option<Arc<Record>> {
-        if !self.published.remove(name) {
-            return None;
+        match self.published.contains(name) {
+            true => self.discard(name),
+            false => None,
         }
+    }
+
+    /// Takes a record out, whoever published it.
+    pub fn discard(&mut self, name: &RecordName) -> Option<Arc<Record>> {
         let record = self.get(name)?;
-        self.count(&name.publisher);
+        if self.published.remove(name) {
+            self.count(&name.publisher);
+        }
         self.remove(std::slice::from_ref(&record));
         Some(record)
+    }
+
+    /// Everything that is held, in or out of its time, and whether it was published here.
+    pub fn contents(&self) -> impl Iterator<Item = (Arc<Record>, bool)> {
+        let shards = self
+            .shared
+            .shards
+            .iter()
+            .filter_map(ArcSwapOption::load_full);
+        let records = shards.flat_map(|shard| (*shard).clone());
+        records.map(|record| {
+            let published = self.published.contains(&RecordName::of(&record));
+            (record, published)
+        })
     }
 
     /// What was published here, in or out of its time.
@@ -229,7 +260,8 @@ impl RecordStore {
     fn insert(&mut self, record: Record, now: u64, publish: bool) -> Result<Put, RefusalCode> {
         let name = RecordName::of(&record);
         let held = self.get(&name);
-        if !publish && !self.shared.counts(&record, now) {
+        let ours = publish || self.published.contains(&name);
+        if !ours && !self.shared.counts(&record, now) {
             return Err(RefusalCode::Expired);
         }
         // What is held counts even past its time: an older one must not come back after it.
@@ -241,15 +273,14 @@ impl RecordStore {
             Some(held) if !record.supersedes(held) => return Err(RefusalCode::Stale),
             _ => {}
         }
-        let ours = publish || self.published.contains(&name);
         if held.is_none() && !ours {
             self.check_counts(&record)?;
         }
         let freed = held.as_deref().map_or(0, weight);
-        let victims = self.room_for(&record, freed, ours)?;
+        let evicted = self.room_for(&record, freed, ours)?;
         self.mark_published(name, publish)?;
-        self.remove(&victims);
-        let (evicted, newer) = (victims.len(), held.is_some());
+        self.remove(&evicted);
+        let newer = held.is_some();
         self.replace(held, Arc::new(record), ours);
         Ok(match newer {
             true => Put::Newer { evicted },

@@ -89,7 +89,7 @@ async fn run(process: ProcessContext) -> StopReport {
         read_config(&process.config).expect("checked before the start");
     // A text of a scenario comes with its quotes.
     config.act = config.act.trim_matches('"').to_owned();
-    let gang = Gang::new(&env, config).await;
+    let gang = Gang::new(&env, config);
     let shutdown = process.shutdown.clone();
     tokio::select! {
         biased;
@@ -121,7 +121,7 @@ struct Gang {
 }
 
 impl Gang {
-    async fn new(env: &Env, config: AdversaryConfig) -> Gang {
+    fn new(env: &Env, config: AdversaryConfig) -> Gang {
         let mut seed = [0; 32];
         env.fill_random(&mut seed);
         let near = (config.act == "sybil").then(|| Id::parse(&calls::content_key(0)));

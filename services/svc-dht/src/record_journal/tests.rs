@@ -3,7 +3,10 @@
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
-use crate::id::Id;
+use crate::{
+    id::Id,
+    record_store::{RECORD_OVERHEAD_BYTES, StoreQuotas},
+};
 
 fn record(seq: u64, body: usize) -> Record {
     Record {
@@ -177,5 +180,61 @@ proptest! {
         let (again, cut) = read(&file[..found.valid_len as usize]);
         prop_assert_eq!(again, first);
         prop_assert_eq!(cut, found);
+    }
+
+    #[test]
+    fn a_store_comes_back_as_it_was_from_its_journal_and_from_a_compacted_one(
+        steps in vec((0..40_u8, 0..5_u8, 0..4_u64, 0..400_usize, 0..20_u8), 0..60), later in 0..1000_u64,
+    ) {
+        let quotas = StoreQuotas {
+            per_publisher: 5,
+            providers_per_key: 3,
+            max_bytes: 10 * (RECORD_OVERHEAD_BYTES + 100),
+            published: 3,
+            clock_skew_ms: 0,
+        };
+        let new = || crate::record_store::RecordStore::new(Id([0; 32]), quotas);
+        let mut store = new();
+        let mut file = encode_header();
+        let mut now = 0;
+        for (far, publisher, seq, body, choice) in steps {
+            let record = Record {
+                kind: if far % 3 == 0 { RecordKind::Value } else { RecordKind::Provider },
+                key: Id([far / 4; 32]),
+                publisher: [publisher; 32],
+                created_ms: now,
+                ttl_ms: 900,
+                ..record(seq, body)
+            };
+            let name = RecordName::of(&record);
+            match choice {
+                0 => if store.withdraw(&name).is_some() {
+                    put_entry(&mut file, &Entry::Withdrawn(name));
+                },
+                1 => now += 300,
+                2 => drop(store.expire(now)),
+                _ => {
+                    let published = choice < 5;
+                    let put = match published {
+                        true => store.publish(record.clone(), now),
+                        false => store.put(record.clone(), now),
+                    };
+                    if let Ok(put) = put {
+                        put_taken(&mut file, published, &record, &put);
+                    }
+                }
+            }
+        }
+        now += later;
+        store.expire(now);
+        for file in [compacted(&store), file] {
+            let mut again = new();
+            scan(&file, |entry| { replay(&mut again, entry, now); }).unwrap();
+            prop_assert_eq!(
+                again.contents().collect::<Vec<_>>(),
+                store.contents().collect::<Vec<_>>()
+            );
+            prop_assert_eq!(again.bytes(), store.bytes());
+        }
     }
 }

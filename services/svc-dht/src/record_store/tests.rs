@@ -49,10 +49,13 @@ fn provider(far: u16, publisher: u8, seq: u64) -> Record {
 
 /// Everything in it, in its time or not.
 fn all(store: &RecordStore) -> Vec<Arc<Record>> {
-    let shards = store.shared.shards.iter();
-    shards
-        .flat_map(|shard| (*shard.load_full().unwrap_or_default()).clone())
-        .collect()
+    store.contents().map(|(record, _)| record).collect()
+}
+
+/// Whether a record replaced another, and how many gave way.
+fn taken(put: Result<Put, RefusalCode>) -> (bool, usize) {
+    let put = put.unwrap();
+    (matches!(put, Put::Newer { .. }), put.evicted().len())
 }
 
 fn check(store: &RecordStore) {
@@ -105,13 +108,10 @@ fn an_empty_store_costs_next_to_nothing() {
 fn the_newest_sequence_wins_whatever_comes_when() {
     let mut store = store();
     let reader = store.reader();
-    assert_eq!(store.put(value(1, 1, 5), NOW), Ok(Put::New { evicted: 0 }));
+    assert_eq!(taken(store.put(value(1, 1, 5), NOW)), (false, 0));
     assert_eq!(store.put(value(1, 1, 5), NOW), Ok(Put::Same));
     assert_eq!(store.put(value(1, 1, 4), NOW), Err(RefusalCode::Stale));
-    assert_eq!(
-        store.put(value(1, 1, 6), NOW),
-        Ok(Put::Newer { evicted: 0 })
-    );
+    assert_eq!(taken(store.put(value(1, 1, 6), NOW)), (true, 0));
     assert_eq!(store.put(value(1, 1, 5), NOW), Err(RefusalCode::Stale));
     assert_eq!(
         *reader.value(&value(1, 1, 0).key, NOW).unwrap(),
@@ -172,10 +172,7 @@ fn a_key_has_many_providers_but_not_too_many_and_one_record_of_each() {
         store.put(provider(1, publisher, 1), NOW).unwrap();
     }
     assert_eq!(store.put(provider(1, 4, 1), NOW), Err(RefusalCode::Quota));
-    assert_eq!(
-        store.put(provider(1, 3, 2), NOW),
-        Ok(Put::Newer { evicted: 0 })
-    );
+    assert_eq!(taken(store.put(provider(1, 3, 2), NOW)), (true, 0));
     assert!(store.put(provider(2, 4, 1), NOW).is_ok());
     assert!(
         store.put(value(1, 4, 1), NOW).is_ok(),
@@ -228,11 +225,11 @@ fn when_full_the_farthest_gives_way_to_a_nearer_one_and_to_no_other() {
         "one does not make that room"
     );
     assert_eq!(all(&store), before, "who is refused costs nobody anything");
-    assert_eq!(store.put(value(50, 9, 1), NOW), Ok(Put::New { evicted: 1 }));
+    assert_eq!(taken(store.put(value(50, 9, 1), NOW)), (false, 1));
     assert_eq!(store.reader().value(&value(2200, 1, 0).key, NOW), None);
     let mut twice = value(60, 9, 1);
     twice.body = vec![0; 10 + RECORD_OVERHEAD_BYTES];
-    assert_eq!(store.put(twice, NOW), Ok(Put::New { evicted: 2 }));
+    assert_eq!(taken(store.put(twice, NOW)), (false, 2));
     check(&store);
 }
 
@@ -256,7 +253,7 @@ fn what_is_published_here_never_gives_way_and_outlives_its_time() {
     );
     let mut renewed = value(60_000, 7, 1);
     renewed.created_ms = late;
-    assert_eq!(store.publish(renewed, late), Ok(Put::Newer { evicted: 0 }));
+    assert_eq!(taken(store.publish(renewed, late)), (true, 0));
     assert!(
         store
             .reader()
@@ -284,10 +281,7 @@ fn a_record_of_ours_that_came_from_elsewhere_can_still_be_published() {
     assert_eq!(store.publish(value(1, 7, 1), NOW), Ok(Put::Same));
     check(&store);
     store.put(value(2, 7, 1), NOW).unwrap();
-    assert_eq!(
-        store.publish(value(2, 7, 2), NOW),
-        Ok(Put::Newer { evicted: 0 })
-    );
+    assert_eq!(taken(store.publish(value(2, 7, 2), NOW)), (true, 0));
     check(&store);
     store.put(value(2, 7, 3), NOW).unwrap();
     assert_eq!(store.published().count(), 2);

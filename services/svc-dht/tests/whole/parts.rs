@@ -67,7 +67,8 @@ fn the_document_has_as_many_channels_as_the_code_makes() {
                 "broadcast::Sender::new(",
                 "mpsc::channel(",
                 "watch::channel(",
-                "unbounded",
+                "unbounded_channel(",
+                "unbounded(",
             ];
             if made.iter().any(|make| line.contains(make)) && !line.contains("fn ") {
                 let listed = MADE

@@ -36,9 +36,9 @@ impl Oracle for OneWriter {
         };
         match *event {
             "dht.writer_begun" => {
-                if !self.writers.insert((node, *id as u8)) {
-                    return Err(format!("bucket {id} of node {node} has two writers"));
-                }
+                let alone = self.writers.insert((node, *id as u8));
+                let two = || format!("bucket {id} of node {node} has two writers");
+                return alone.then_some(()).ok_or_else(two);
             }
             "dht.writer_ended" => {
                 self.writers.remove(&(node, *id as u8));
