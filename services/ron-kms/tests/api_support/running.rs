@@ -10,6 +10,7 @@ use http::{Method, Request};
 use ron_core::{
     Env, Join,
     auth::{AuthMode, KeySet},
+    seam::HttpError,
     shutdown::Shutdown,
 };
 use ron_io::Data;
@@ -184,8 +185,17 @@ impl Running {
         let request = request.body(body.into()).unwrap();
         self.runtime.block_on(async {
             let deadline = self.env.now() + Duration::from_secs(60);
-            let response = self.env.http(request, deadline).await.unwrap();
-            Answer::of(response).await
+            let mut tries = 0;
+            loop {
+                match self.env.http(request.clone(), deadline).await {
+                    Ok(response) => break Answer::of(response).await,
+                    // Refused before it was read to its end: the close may overtake the answer.
+                    Err(HttpError::Lost { .. }) if tries < 50 && is_oversize(&request) => {
+                        tries += 1
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
         })
     }
 
@@ -268,4 +278,9 @@ fn issuer_keys() -> KeySet {
     let x = URL_SAFE_NO_PAD.encode(issuer().public_key());
     let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "k1", "x": x });
     KeySet::parse(json!({ "keys": [jwk] }).to_string().as_bytes()).unwrap()
+}
+
+/// Longer than any body that is read.
+fn is_oversize(request: &Request<Bytes>) -> bool {
+    request.body().len() > 1 << 20
 }
