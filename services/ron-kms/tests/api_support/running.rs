@@ -190,7 +190,7 @@ impl Running {
                 match self.env.http(request.clone(), deadline).await {
                     Ok(response) => break Answer::of(response).await,
                     // Refused before it was read to its end: the close may overtake the answer.
-                    Err(HttpError::Lost { .. }) if tries < 50 && is_oversize(&request) => {
+                    Err(HttpError::Lost { .. }) if tries < 5_000 && is_oversize(&request) => {
                         tries += 1
                     }
                     Err(error) => panic!("{error:?}"),
