@@ -165,7 +165,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "dht.lookup_ends",
     ),
     (
-        "dht.hedges_unbounded",
+        "dht.hedges_past_budget",
         "dht/hedged-lookup",
         "dht.lookup_bounds",
     ),

@@ -68,7 +68,7 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "dht.diversity_ignored",
         "dht.entry_twice",
         "dht.expired_returned",
-        "dht.hedges_unbounded",
+        "dht.hedges_past_budget",
         "dht.lookup_never_ends",
         "dht.network_unchecked",
         "dht.signature_unchecked",

@@ -144,7 +144,7 @@ impl Lookup {
             }
             if let Some(slow) = sight.unhedged
                 && (sight.hedges < self.rules.beta && hedges.try_take()
-                    || mutant!("dht.hedges_unbounded"))
+                    || mutant!("dht.hedges_past_budget"))
             {
                 self.mark_hedged(slow);
                 return Next::Probe(self.ask(at, true, now, delay));
