@@ -188,6 +188,7 @@ impl Journal {
         attempt: u64,
         files: &[Published],
         note: &[u8],
+        reserve: Reserve,
     ) -> Result<(), JournalError> {
         let publishing = {
             let state = self.state.lock();
@@ -199,7 +200,7 @@ impl Journal {
             return Err(JournalError::Outdated);
         }
         *newest = attempt;
-        publish(disk, files, note)?;
+        publish(disk, files, note, reserve)?;
         Ok(())
     }
 
@@ -219,10 +220,19 @@ impl State {
     }
 }
 
-/// Writes the tiles, then replaces the checkpoint. On a full disk the reserve is given up for it.
-fn publish(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
+/// What becomes of the reserve on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// There will be a last checkpoint that needs it more.
+    Keep,
+    /// This is the last one.
+    Use,
+}
+
+/// Writes the tiles, then replaces the checkpoint.
+fn publish(disk: &dyn Disk, files: &[Published], note: &[u8], reserve: Reserve) -> io::Result<()> {
     match publish_once(disk, files, note) {
-        Err(error) if is_full(&error) && free_reserve(disk)? => {
+        Err(error) if reserve == Reserve::Use && is_full(&error) && free_reserve(disk)? => {
             ron_core::sometimes!("kms.reserve_used");
             publish_once(disk, files, note)
         }
