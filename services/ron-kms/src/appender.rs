@@ -176,6 +176,8 @@ impl Appender {
                     tracing::warn!(%error, "the audit log could not be written");
                 }
                 self.failures += 1;
+                let lost = auditor.step(|log| log.at_stake());
+                auditor.metrics.audit_dropped.inc_by(lost as u64);
                 let acts = auditor.step(|log| log.handle_append_failed());
                 auditor.spec("spec.kms.audit.append_failed", 0);
                 acts

@@ -29,8 +29,10 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     audit::{
         checkpoint::{Checkpoint, SigningKeys, Trust},
-        log::{Act, Admission, Answer, AuditLog, Head, Policy, Refusal, Submission, Trouble},
-        merkle::prove_inclusion,
+        log::{
+            Act, Admission, Answer, AuditLog, Head, Mismatch, Policy, Refusal, Submission, Trouble,
+        },
+        merkle::{leaf_hash, prove_inclusion, verify_inclusion},
         receipt::Receipt,
         record::{Action, Event, Seq},
         recovery::Recovery,
@@ -147,6 +149,8 @@ pub struct Opening<'a> {
     pub gate: Gate,
     /// The store has no keys: there may be no log yet.
     pub fresh: bool,
+    /// How many records the store knows of.
+    pub log_size: u64,
 }
 
 impl Auditor {
@@ -159,6 +163,7 @@ impl Auditor {
             metrics,
             gate,
             fresh,
+            log_size,
         } = opening;
         let keys = LogKeys::new(&config.audit.origin, identity)?;
         let trust = keys.trust()?;
@@ -177,16 +182,31 @@ impl Auditor {
         let read = env
             .disk(move |disk| {
                 let found = Journal::open(disk.as_ref(), id, &trust, fresh)?;
-                journal::write_keys(disk.as_ref(), &text)?;
                 let mut recovery = Recovery::new(found.stored);
                 let mut told = Told::new(op_ids, wall_ms);
+                let covered = found.note.as_deref().and_then(journal::published_head);
+                let covered = covered.map_or(0, |head| head.size);
+                let mut mender = journal::Mender::new(disk.as_ref(), covered);
                 let scan = found.journal.scan(|framed| {
                     recovery.record(&framed);
                     told.record(&framed);
+                    mender.record(framed.leaf);
                 })?;
+                let mended = mender.mended();
                 let mut recovered = recovery.finish(&scan, policy, limits, 0);
-                if let Some(mismatch) = found.mismatch {
+                let records = scan.records;
+                let older = Mismatch::Older {
+                    records,
+                    known: log_size,
+                };
+                let older = (records < log_size).then_some(older);
+                let found_so = recovered.log.mismatch().is_none().then_some(older);
+                if let Some(mismatch) = found.mismatch.or(found_so.flatten()) {
                     let _ = recovered.log.handle_mismatch(mismatch);
+                }
+                // Keys of another identity would hide whose log this was.
+                if recovered.log.mismatch().is_none() {
+                    journal::write_keys(disk.as_ref(), &text)?;
                 }
                 if let Some(len) = recovered.truncate
                     && !ron_core::mutant!("kms.torn_tail_kept")
@@ -197,13 +217,20 @@ impl Auditor {
                         .truncate(disk.as_ref(), len)
                         .map_err(std::io::Error::other)?;
                 }
-                std::io::Result::Ok((found.journal, found.note, recovered, told, scan.records))
+                std::io::Result::Ok((found.journal, found.note, recovered, told, records, mended))
             })
             .await;
         let failed = |error: &dyn std::fmt::Display| KmsError::Store(format!("audit log: {error}"));
-        let (journal, note, recovered, told, records) = read
+        let (journal, note, recovered, told, records, mended) = read
             .map_err(|lost| failed(&lost))?
             .map_err(|error| failed(&error))?;
+        if mended > 0 {
+            metrics.integrity_failed.inc_by(mended);
+            tracing::warn!(
+                mended,
+                "published tiles were damaged and written anew from the records"
+            );
+        }
         let mismatch = recovered.log.mismatch().map(ToString::to_string);
         match &mismatch {
             None => gate.open(),
@@ -373,8 +400,17 @@ impl Auditor {
         if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
             && !ron_core::mutant!("kms.drop_not_told")
         {
-            self.log.lock().handle_dropped(seq);
-            self.spec("spec.kms.audit.drop", seq);
+            // What may not be shed was never let in: its operation comes to nothing.
+            match item.event.may_be_shed() {
+                true => {
+                    self.log.lock().handle_dropped(seq);
+                    self.spec("spec.kms.audit.drop", seq);
+                }
+                false => {
+                    self.log.lock().handle_abandoned(seq);
+                    self.spec("spec.kms.audit.abandon", seq);
+                }
+            }
             self.append_wanted.notify_one();
         }
         self.env.probe("kms.audit_dropped", 0, format_args!(""));
@@ -454,6 +490,9 @@ impl Auditor {
                 let entries =
                     parse_entries(bundle.width(), &bytes).map_err(|error| error.to_string())?;
                 let entry = entries[(index % TILE_WIDTH) as usize].to_vec();
+                let head = journal::published_head(&note.bytes).ok_or("no checkpoint")?;
+                verify_inclusion(&leaf_hash(&entry), index, head.size, &path, &head.root)
+                    .map_err(|error| format!("record {index} and its tiles differ: {error}"))?;
                 let receipt = Receipt {
                     extra: Some(entry),
                     index,
@@ -464,7 +503,12 @@ impl Auditor {
             })
             .await;
         made.map_err(|lost| failed(lost.to_string()))?
-            .map_err(failed)
+            .map_err(|damage| {
+                // A receipt that nobody could verify is none. The next start mends the tiles.
+                tracing::error!(%damage, "a published tile is damaged");
+                self.metrics.integrity_failed.inc();
+                KmsError::Audit(Refusal::Integrity)
+            })
     }
 
     // ------------------------------------------------------------------------ for the two writers

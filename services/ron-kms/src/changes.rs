@@ -8,10 +8,11 @@ use crate::{
     backend::{BackendError, Made},
     engine::Engine,
     error::KmsError,
-    index::Entry,
+    index::{Entry, Held},
     keys::{
-        Algorithm, Key, Kid, Secret, Use, VersionedKid,
+        Algorithm, Key, Kid, Use, VersionedKid,
         key::{Policy, State},
+        sealing::imported_secret,
         signing::SigningKey,
     },
     keystore::StoredVersion,
@@ -81,7 +82,8 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
         let limit = engine.config.load().deadline.rotate_ms;
         let deadline = engine.env.now() + std::time::Duration::from_millis(limit);
         let due = |v: &State| matches!(v, State::Scheduled { at_ms } if *at_ms <= now);
-        if entry.key.versions().values().any(|v| due(&v.state)) {
+        let is_due = entry.key.versions().values().any(|v| due(&v.state));
+        if is_due || !unerased(&entry).is_empty() {
             let done = destroy_due(engine, &everyone, entry.key.kid(), deadline).await;
             warn_of(entry.key.kid(), "destroyed", done);
         }
@@ -166,12 +168,12 @@ async fn import(
     let (turn, entry) = begin(engine, caller, &kid).await?;
     let mut key = entry.key.clone();
     let algorithm = key.algorithm();
-    let secret = match algorithm.key_use() {
-        Use::Sign => SigningKey::import_pkcs8(algorithm, plain.expose())?,
-        Use::Wrap => Secret::copy_of(plain.expose()),
-    };
     let version = key.rotate(engine.env.wall_ms())?;
     let id = name(&key, version)?;
+    let secret = match algorithm.key_use() {
+        Use::Sign => SigningKey::import_pkcs8(algorithm, plain.expose())?,
+        Use::Wrap => imported_secret(&id, algorithm, &plain)?,
+    };
     let making = engine.backend.import(&id, algorithm, secret);
     let made = within(engine, deadline, making).await?;
     let alg = algorithm.name().to_owned();
@@ -252,6 +254,8 @@ async fn cancel_destroy(
     commit(engine, turn, key, &caller.actor, changes, None).await
 }
 
+/// First the log tells it and nobody may use the version; then the backend gives the secret up; then the store
+/// forgets where it was. What fails, or a crash cuts short, is taken up again by the next housekeeping.
 async fn destroy_due(
     engine: &Arc<Engine>,
     caller: &Caller,
@@ -260,21 +264,40 @@ async fn destroy_due(
 ) -> Result<(), KmsError> {
     let (turn, entry) = begin(engine, caller, kid).await?;
     let mut key = entry.key.clone();
-    let erased = key.destroy_due(engine.env.wall_ms());
-    ron_core::sometimes!("kms.key_destroyed");
-    let changes = erased.iter().map(|n| (*n, KeyChange::Destroyed)).collect();
-    let planned = Planned {
-        key,
-        actor: caller.actor.clone(),
-        changes,
-        added: None,
-        erased: erased.clone(),
-    };
-    engine.ring.commit(turn, planned).await?;
-    for held in erased.iter().filter_map(|n| entry.held(*n)) {
+    let due = key.destroy_due(engine.env.wall_ms());
+    if !due.is_empty() {
+        ron_core::sometimes!("kms.key_destroyed");
+        let planned = Planned {
+            key,
+            actor: caller.actor.clone(),
+            changes: due.iter().map(|n| (*n, KeyChange::Destroyed)).collect(),
+            added: None,
+        };
+        engine.ring.commit(turn, planned).await?;
+    } else {
+        drop(turn);
+    }
+    let (turn, entry) = begin(engine, caller, kid).await?;
+    let left = unerased(&entry);
+    for held in left.iter().filter_map(|n| entry.held(*n)) {
         within(engine, deadline, engine.backend.destroy(&held.material)).await?;
     }
-    Ok(())
+    match left.is_empty() {
+        true => Ok(()),
+        false => engine.ring.erase(&turn, left).await,
+    }
+}
+
+/// Destroyed versions whose secret, or where it is kept, is still known.
+fn unerased(entry: &Entry) -> Vec<u32> {
+    let destroyed = |n: &u32| {
+        let version = entry.key.versions().get(n);
+        version.is_some_and(|v| matches!(v.state, State::Destroyed { .. }))
+    };
+    let known = |held: &Arc<Held>| !held.material.sealed.is_empty();
+    let versions = entry.versions.iter();
+    let left = versions.filter(|(n, held)| destroyed(n) && known(held));
+    left.map(|(n, _)| *n).collect()
 }
 
 /// The one named, or all in a fitting state; one that is named is never skipped silently.
@@ -315,7 +338,6 @@ async fn commit(
         actor: actor.to_owned(),
         changes,
         added,
-        erased: Vec::new(),
     };
     let recorded = engine.ring.commit(turn, planned).await?;
     let receipt = Receipt {

@@ -52,17 +52,18 @@ pub async fn run(auditor: Arc<Auditor>, tick: Duration, context: TaskContext) {
             }
         }
     }
-    finish(&auditor, &mut rng).await;
+    finish(&auditor).await;
 }
 
 /// Covers all that is durable, however often it takes; the phase's deadline ends it.
-async fn finish(auditor: &Auditor, rng: &mut ron_core::Rng) {
+pub(crate) async fn finish(auditor: &Auditor) {
+    let mut rng = auditor.env.rng();
     let uncovered = || auditor.step(|log| log.size() > log.covered() && log.mismatch().is_none());
     let mut attempt = 0;
     while uncovered() && !ron_core::mutant!("kms.no_last_checkpoint") {
         ron_core::sometimes!("kms.last_checkpoint");
         if !checkpoint(auditor, Reserve::Use).await {
-            auditor.env.sleep(BACKOFF.delay(attempt, rng)).await;
+            auditor.env.sleep(BACKOFF.delay(attempt, &mut rng)).await;
             attempt += 1;
         }
     }

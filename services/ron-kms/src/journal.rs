@@ -16,7 +16,7 @@ use crate::audit::{
     frames::{Framed, HEADER_LEN, LogId, Scan, Scanner, decode_header, encode_header},
     log::{Head, Mismatch},
     note::Note,
-    publish::Published,
+    publish::{Edge, Published},
     recovery::Stored,
     tiles::{Kind, TILE_WIDTH, Tile},
 };
@@ -335,6 +335,63 @@ fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option
         Ok(verified) => (Stored::Verified(verified.checkpoint), Some(bytes)),
         Err(_) => (Stored::Invalid, None),
     })
+}
+
+/// Compares what is published with what the records make of it, and writes anew what differs: the records are
+/// the truth, tiles only their copy.
+pub struct Mender<'a> {
+    disk: &'a dyn Disk,
+    edge: Edge,
+    /// What the checkpoint covers, and so is published.
+    covered: u64,
+    mended: u64,
+}
+
+impl<'a> Mender<'a> {
+    pub fn new(disk: &'a dyn Disk, covered: u64) -> Self {
+        Mender {
+            disk,
+            edge: Edge::default(),
+            covered,
+            mended: 0,
+        }
+    }
+
+    /// The next record of the log.
+    pub fn record(&mut self, leaf: &[u8]) {
+        if self.edge.size() >= self.covered || self.edge.push(leaf).is_err() {
+            return;
+        }
+        let mut files = self.edge.take_full();
+        if self.edge.size() == self.covered {
+            files.extend(self.edge.pending().unwrap_or_default());
+        }
+        for file in files {
+            let there = read_tile(self.disk, &file.tile).ok().flatten();
+            if there.as_deref() != Some(&file.bytes[..]) {
+                self.mend(&file);
+            }
+        }
+    }
+
+    /// Files that were not as they should be.
+    pub fn mended(self) -> u64 {
+        self.mended
+    }
+
+    fn mend(&mut self, file: &Published) {
+        ron_core::sometimes!("kms.tile_mended");
+        self.mended += 1;
+        let mut dirs = BTreeSet::new();
+        let written = write_tile(self.disk, &mut dirs, file).and_then(|written| {
+            written.sync()?;
+            dirs.iter().try_for_each(|dir| self.disk.sync_dir(dir))
+        });
+        if let Err(error) = written {
+            // Its proofs are refused meanwhile; the next start tries again.
+            tracing::warn!(tile = %file.tile, %error, "a damaged tile could not be written anew");
+        }
+    }
 }
 
 /// How many files are open at once while tiles are published.

@@ -53,6 +53,8 @@ pub struct Contents {
     pub keys: Vec<StoredKey>,
     /// The end of what was ever reserved.
     pub nonces: BTreeMap<VersionedKid, u64>,
+    /// The audit log had at least so many records: one that has fewer is an old copy.
+    pub log_size: u64,
 }
 
 /// One change of one key, all of it or nothing.
@@ -62,6 +64,8 @@ pub struct Change {
     pub added: Option<(u32, StoredVersion)>,
     /// Versions whose sealed secret is wiped.
     pub erased: Vec<u32>,
+    /// Records in the audit log, this change's own included.
+    pub log_size: u64,
 }
 
 /// The service's own secrets, made at the first start.
@@ -153,6 +157,12 @@ impl KeyStore {
     pub async fn raise_nonce(&self, id: &VersionedKid, mark: u64) -> Result<(), StoreError> {
         let id = id.clone();
         let raise = move |txn: &_| tables::raise_nonce(txn, &id, mark);
+        self.db.write(raise).await
+    }
+
+    /// The audit log has so many records, durably. Never lowers the number.
+    pub async fn raise_log_size(&self, size: u64) -> Result<(), StoreError> {
+        let raise = move |txn: &_| tables::raise_log_size(txn, size);
         self.db.write(raise).await
     }
 

@@ -95,6 +95,7 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "kms.rotation_due",
         "kms.store_followed_log",
         "kms.strict_refused",
+        "kms.tile_mended",
         "kms.torn_tail_cut",
         "kms.verify_expired",
         "kms.verify_stale",

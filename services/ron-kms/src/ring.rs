@@ -68,7 +68,6 @@ pub struct Planned {
     /// What the log is told, by version.
     pub changes: Vec<(u32, KeyChange)>,
     pub added: Option<(u32, StoredVersion)>,
-    pub erased: Vec<u32>,
 }
 
 impl KeyRing {
@@ -81,6 +80,13 @@ impl KeyRing {
         history: &KeyHistory,
     ) -> Result<(KeyRing, Vec<Kid>), KmsError> {
         let now = env.wall_ms();
+        // A log that does not fit tells nothing that the store could follow; no key is used under it.
+        let nothing = KeyHistory::default();
+        let history = match auditor.step(|log| log.mismatch().is_some()) {
+            true => &nothing,
+            false => history,
+        };
+        let log_size = auditor.size();
         let mut followed = Vec::new();
         let mut keys = contents.keys;
         for stored in &mut keys {
@@ -106,6 +112,7 @@ impl KeyRing {
                     key: key.clone(),
                     added: Some((version, gone)),
                     erased: Vec::new(),
+                    log_size,
                 };
                 store_change(&store, change).await?;
             }
@@ -113,6 +120,7 @@ impl KeyRing {
                 key,
                 added: None,
                 erased: Vec::new(),
+                log_size,
             };
             store_change(&store, change).await?;
         }
@@ -208,7 +216,11 @@ impl KeyRing {
         let change = Change {
             key: planned.key,
             added: planned.added,
-            erased: planned.erased,
+            erased: Vec::new(),
+            log_size: last
+                .as_ref()
+                .and_then(|recorded| recorded.index)
+                .map_or(0, |index| index + 1),
         };
         // Between record and store, where a crash hurts most.
         if ron_core::buggify!("kms.store_late") {
@@ -274,13 +286,33 @@ impl KeyRing {
             let bad = || KmsError::BackendDamaged("the backend made no valid public key".into());
             versions.insert(*number, Arc::new(held.ok_or_else(bad)?));
         }
-        for number in &planned.erased {
-            if let Some(held) = versions.get(number) {
-                let bare = Held::new(&planned.key, *number, Vec::new(), held.public_raw.clone());
-                versions.extend(bare.map(|bare| (*number, Arc::new(bare))));
+        Ok(Entry::new(planned.key.clone(), versions))
+    }
+
+    /// Forgets the secrets of versions that the log told destroyed. Whoever keeps them elsewhere has given
+    /// them up before, because afterwards nothing tells where they were.
+    pub async fn erase(&self, turn: &Turn, erased: Vec<u32>) -> Result<(), KmsError> {
+        let current = self.index();
+        let Some(current) = current.get(&turn.kid) else {
+            return Err(KmsError::NoSuchKey);
+        };
+        let change = Change {
+            key: current.key.clone(),
+            added: None,
+            erased: erased.clone(),
+            log_size: 0,
+        };
+        store_change(&self.shared.store, change).await?;
+        let mut versions = current.versions.clone();
+        for number in erased {
+            if let Some(held) = versions.get(&number) {
+                let bare = Held::new(&current.key, number, Vec::new(), held.public_raw.clone());
+                versions.extend(bare.map(|bare| (number, Arc::new(bare))));
             }
         }
-        Ok(Entry::new(planned.key.clone(), versions))
+        let entry = Entry::new(current.key.clone(), versions);
+        KeyIndex::publish_with(&mut self.shared.state.lock().writer, entry);
+        Ok(())
     }
 }
 

@@ -130,6 +130,7 @@ impl Service {
             metrics: metrics.clone(),
             gate: readiness.gate("checkpoint_recent"),
             fresh: contents.keys.is_empty(),
+            log_size: contents.log_size,
         })
         .await?;
         let auditor = recovered.auditor;
@@ -148,6 +149,10 @@ impl Service {
             &recovered.history,
         )
         .await?;
+        if recovered.mismatch.is_none() {
+            // On a disk that is full already, the service still starts.
+            let _ = store.raise_log_size(recovered.records).await;
+        }
         let found = Found {
             keys: ring.index().len(),
             records: recovered.records,
@@ -219,7 +224,9 @@ impl Service {
     ) -> Ended {
         let engine = self.engine.clone();
         let (_, parts) = topology::declare(&self.options.config);
+        let last_checkpoint = parts.checkpoint.after;
         let bus = self.options.bus.clone();
+        let store = self.options.store.clone();
         let mut supervisor =
             Supervisor::new(engine.env.clone(), bus.clone(), self.readiness.clone());
         self.telemetry.watch_env(&engine.env);
@@ -231,7 +238,15 @@ impl Service {
         started(supervisor.view());
         let before = self.wire(&mut supervisor, parts, listener, shutdown.clone());
         let report = supervisor.run(shutdown).await;
+        if report.aborted == 0 {
+            // A checkpointer that had died was not started again for the drain.
+            let last = checkpointer::finish(&engine.auditor);
+            let _ = engine.env.timeout(last_checkpoint, last).await;
+        }
         let (records, covered) = engine.auditor.step(|log| (log.size(), log.covered()));
+        // So that an older copy of the log is known for one. Nobody waits for a disk that hangs.
+        let known = store.raise_log_size(records);
+        let _ = engine.env.timeout(LAST_STORE, known).await;
         let finished = engine.finished.load(Ordering::Relaxed);
         Ended {
             report,
@@ -384,6 +399,9 @@ impl Service {
         front(&engine.env, api, &Arc::new(admission), ops::router(ops))
     }
 }
+
+/// What the store may take to learn how long the log was at the end.
+const LAST_STORE: Duration = Duration::from_millis(500);
 
 /// The first incarnation takes the listener that was bound before the start; a later one binds again.
 fn listen(

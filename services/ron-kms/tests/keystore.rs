@@ -58,6 +58,7 @@ async fn stored(env: &Env, store: &KeyStore, algorithm: Algorithm) -> (Key, Stor
         key: key.clone(),
         added: Some((1, version.clone())),
         erased: Vec::new(),
+        log_size: 0,
     };
     store.apply(change).await.unwrap();
     (key, version)
@@ -194,6 +195,7 @@ fn rekey_seals_everything_anew_and_leaves_what_others_keep() {
             key: foreign.clone(),
             added: Some((1, elsewhere.clone())),
             erased: Vec::new(),
+            log_size: 0,
         };
         store.apply(change).await.unwrap();
         store.rekey(key_file(5), Stretch::CHEAP).await.unwrap();
@@ -234,6 +236,7 @@ fn an_erased_version_keeps_its_public_half_alone() {
             key: key.clone(),
             added: None,
             erased: vec![1, 2],
+            log_size: 0,
         };
         store.apply(change).await.unwrap();
         let kept = store.load().await.unwrap().keys.remove(0).versions;
@@ -361,6 +364,7 @@ fn no_secret_lies_in_the_file() {
             key,
             added: Some((1, version)),
             erased: Vec::new(),
+            log_size: 0,
         };
         store.apply(change).await.unwrap();
         let identity = store.identity();

@@ -46,6 +46,10 @@ const CASES: &[(&str, Body)] = &[
         "a_lost_login_is_unavailable_until_checked",
         recovers_from_logout,
     ),
+    (
+        "a_token_that_was_taken_away_is_found_again_once_it_is_back",
+        recovers_from_absence,
+    ),
     ("a_wrong_pin_is_tried_once_and_never_told", wrong_pin),
     ("a_missing_token_or_module_is_unavailable", missing),
     ("many_calls_share_few_sessions", many_calls),
@@ -186,6 +190,33 @@ fn recovers_from_logout(world: &World, env: &Env) {
     session.logout().unwrap();
     world.run(backend.check()).unwrap();
     signs(world, &backend, &known).unwrap();
+}
+
+fn recovers_from_absence(world: &World, env: &Env) {
+    let backend = connect(world, env, 2);
+    let key = new_key(world, env, &backend, Algorithm::EcdsaP256);
+    let conf = std::path::PathBuf::from(std::env::var("SOFTHSM2_CONF").unwrap());
+    let (there, away) = (
+        conf.with_file_name("tokens"),
+        conf.with_file_name("taken away"),
+    );
+    for _ in 0..2 {
+        signs(world, &backend, &key).unwrap();
+        std::fs::rename(&there, &away).unwrap();
+        // The module may answer from memory for a while; a check does not.
+        while signs(world, &backend, &key).is_ok() {
+            if world.run(backend.check()).is_err() {
+                break;
+            }
+            let module = Pkcs11::new(MODULE).unwrap();
+            let slot = module.get_slots_with_initialized_token().unwrap()[0];
+            module.open_rw_session(slot).unwrap().logout().unwrap();
+        }
+        assert!(world.run(backend.check()).is_err(), "it is not there");
+        std::fs::rename(&away, &there).unwrap();
+        world.run(backend.check()).unwrap();
+        signs(world, &backend, &key).unwrap();
+    }
 }
 
 fn wrong_pin(world: &World, env: &Env) {

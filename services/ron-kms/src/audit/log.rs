@@ -324,6 +324,14 @@ impl AuditLog {
         acts
     }
 
+    /// Plain events of the batch in hand: if it fails, gap records will tell of them.
+    pub fn at_stake(&self) -> usize {
+        match &self.append {
+            Append::Writing(flight) => flight.settled.len(),
+            Append::Truncating | Append::Idle => 0,
+        }
+    }
+
     /// The batch was not written, or may not have been: what it told is undone, what waited is refused.
     pub fn handle_append_failed(&mut self) -> Vec<Act> {
         let flight = match std::mem::replace(&mut self.append, Append::Truncating) {

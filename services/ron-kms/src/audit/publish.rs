@@ -69,6 +69,11 @@ impl Edge {
         Ok(files)
     }
 
+    /// The full tiles and bundles that came up since this was last asked: to compare them with others.
+    pub fn take_full(&mut self) -> Vec<Published> {
+        std::mem::take(&mut self.full)
+    }
+
     /// A tree of `size` is published: of what was pending, only younger tiles remain so.
     pub fn published(&mut self, size: u64) {
         self.published = size.min(self.size);

@@ -304,3 +304,38 @@ fn the_keys_file_says_the_newest_and_is_left_alone_if_it_does() {
     write_keys(&disk, "two\n").unwrap();
     assert_eq!(read_small(&disk, KEYS).unwrap().unwrap(), b"two\n");
 }
+
+#[test]
+fn damaged_and_missing_tiles_are_written_anew_from_the_records() {
+    let disk = MemoryDisk::new(16 << 20);
+    let journal = open(&disk, true).journal;
+    let leaf = |n: u64| format!("record {n}").into_bytes();
+    let mut edge = Edge::default();
+    for n in 0..300 {
+        edge.push(&leaf(n)).unwrap();
+    }
+    let files = edge.pending().unwrap();
+    journal
+        .publish(&disk, 1, &files, &note(300), Reserve::Keep)
+        .unwrap();
+    let mend = || {
+        let mut mender = Mender::new(&disk, 300);
+        (0..310).for_each(|n| mender.record(&leaf(n)));
+        mender.mended()
+    };
+    assert_eq!(mend(), 0);
+    for (n, damaged) in files.iter().enumerate() {
+        let path = tile_path(&damaged.tile);
+        match n % 2 {
+            0 => disk.remove(&path).unwrap(),
+            _ => {
+                let file = disk.open(&path, Open::Existing).unwrap();
+                file.write_at(damaged.bytes.len() as u64 - 1, b"!").unwrap();
+            }
+        }
+        assert_eq!(mend(), 1, "{path}");
+        let there = read_tile(&disk, &damaged.tile).unwrap();
+        assert_eq!(there.as_deref(), Some(&damaged.bytes[..]), "{path}");
+    }
+    assert_eq!(mend(), 0);
+}

@@ -6,7 +6,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, UnboundKey};
+use aws_lc_rs::{
+    aead::{self, Aad, LessSafeKey, UnboundKey},
+    hkdf::{HKDF_SHA256, Salt},
+};
 use zeroize::Zeroizing;
 
 use super::{
@@ -59,6 +62,30 @@ pub struct SealingKey {
 pub struct DataKey {
     pub plain: Secret,
     pub wrapped: Vec<u8>,
+}
+
+/// The secret of a version that was made elsewhere. Nonces are counted by version, so two versions must never
+/// have the same key, nor one that somebody uses outside: what is used here is derived for this version alone.
+pub fn imported_secret(
+    id: &VersionedKid,
+    algorithm: Algorithm,
+    plain: &Secret,
+) -> Result<Secret, SealingError> {
+    if algorithm == Algorithm::XWing {
+        // It counts no nonces: each blob has a key of its own.
+        return Ok(Secret::copy_of(plain.expose()));
+    }
+    let bad = || SealingError::BadSecret(algorithm);
+    if plain.len() != aead_of(algorithm)?.key_len() {
+        return Err(bad());
+    }
+    let version = id.to_string();
+    let info = [version.as_bytes()];
+    let derived = Salt::new(HKDF_SHA256, b"ron-kms imported key v1").extract(plain.expose());
+    let derived = derived.expand(&info, HKDF_SHA256).map_err(|_| bad())?;
+    let mut secret = Zeroizing::new([0; 32]);
+    derived.fill(&mut secret[..]).map_err(|_| bad())?;
+    Ok(Secret::copy_of(&secret[..]))
 }
 
 impl SealingKey {

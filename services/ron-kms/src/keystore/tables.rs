@@ -1,4 +1,4 @@
-//! How the key store lies in its database: four tables, every key and value spelled out here.
+//! How the key store lies in its database: five tables, every key and value spelled out here.
 //!
 //! `head` holds the format, how to unlock, the sealed data key and the sealed identity, written together.
 //! A store without a head is a new one, unless it holds keys: then it is damaged.
@@ -32,6 +32,10 @@ const NONCES: TableDefinition<'static, Name, u64> = TableDefinition::new("nonces
 
 type Name = (&'static str, u32);
 type Halves = (&'static [u8], &'static [u8]);
+
+/// How many records the audit log had when the store was last changed with it.
+const LOG: TableDefinition<'static, &str, u64> = TableDefinition::new("log");
+const LOG_SIZE: &str = "size";
 
 const SEED_LEN: usize = 32;
 const DATA_KEY: &str = "data key";
@@ -165,10 +169,28 @@ pub(super) fn contents(txn: &ReadTransaction) -> Result<Contents, StoreError> {
             nonces.insert(versioned(name.value())?, mark.value());
         }
     }
+    let log_size = match there(txn.open_table(LOG))? {
+        None => 0,
+        Some(table) => {
+            let size = table.get(LOG_SIZE).map_err(DbError::from)?;
+            size.map_or(0, |size| size.value())
+        }
+    };
     Ok(Contents {
         keys: keys.into_values().collect(),
         nonces,
+        log_size,
     })
+}
+
+pub(super) fn raise_log_size(txn: &WriteTransaction, size: u64) -> Result<(), StoreError> {
+    let mut table = txn.open_table(LOG).map_err(DbError::from)?;
+    let stored = table.get(LOG_SIZE).map_err(DbError::from)?;
+    let stored = stored.map_or(0, |size| size.value());
+    if size > stored {
+        table.insert(LOG_SIZE, size).map_err(DbError::from)?;
+    }
+    Ok(())
 }
 
 pub(super) fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), StoreError> {
@@ -190,7 +212,7 @@ pub(super) fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), Store
             emptied.map_err(DbError::from)?;
         }
     }
-    Ok(())
+    raise_log_size(txn, change.log_size)
 }
 
 pub(super) fn raise_nonce(

@@ -224,6 +224,10 @@ impl Model for AuditWorld {
         if let Some(seq) = shed.and_then(|s| s.seq) {
             offer(Action::Drop(seq), spent.drops < self.drops);
         }
+        let kept = world.queue.iter().filter_map(|s| s.seq);
+        for seq in kept.filter(|seq| world.is_kept_in_queue(*seq)) {
+            offer(Action::Abandon(seq), spent.abandons < self.abandons);
+        }
         let wants = !world.queue.is_empty() || world.log.wants_append();
         offer(Action::Append(world.queue.len()), wants);
         offer(Action::Appended, true);
@@ -297,7 +301,9 @@ impl AuditWorld {
             Action::Begin | Action::Close => true,
             // Said by the appender itself, between two batches.
             Action::AbandonAll => world.writing.is_none() && world.remains.is_none(),
-            Action::Submit(seq) | Action::Abandon(seq) => world.hands.contains(seq),
+            Action::Submit(seq) => world.hands.contains(seq),
+            // A full queue may refuse what it may not shed.
+            Action::Abandon(seq) => world.hands.contains(seq) || world.is_kept_in_queue(*seq),
             Action::SubmitKept(seq) => !strict && world.hands.contains(seq),
             Action::Drop(seq) => {
                 let is = |s: &Submission| s.seq == Some(*seq) && s.event.may_be_shed();
@@ -564,6 +570,11 @@ impl AuditWorld {
 }
 
 impl World {
+    fn is_kept_in_queue(&self, seq: Seq) -> bool {
+        let is = |s: &Submission| s.seq == Some(seq) && !s.event.may_be_shed();
+        self.queue.iter().any(is)
+    }
+
     fn hand_over(&mut self, wait: Wait, seq: Option<Seq>, event: Event) {
         let ticket = self
             .waiting

@@ -315,3 +315,56 @@ fn a_sign_that_comes_before_the_first_numbers_are_reserved_waits_for_them() {
         });
     }
 }
+
+/// The bytes of the log and of its checkpoint.
+fn copy(world: &World) -> Vec<(&'static str, Vec<u8>)> {
+    let read = |path| {
+        let file = world.disk().open(path, Open::Existing).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+        (path, bytes)
+    };
+    vec![read(journal::LOG), read(journal::CHECKPOINT)]
+}
+
+#[test]
+fn an_older_copy_of_the_log_is_known_for_one_and_what_was_disabled_stays_so() {
+    for by_change in [true, false] {
+        in_world(|world| async move {
+            let node = Node::start(&world, |_| {}).await;
+            let kid = node.key("ed25519").await;
+            let (store, backend) = (node.store.clone(), node.backend.clone());
+            node.stop.trigger();
+            node.ended.await.unwrap();
+            let old = copy(&world);
+
+            let node = Node::again(&world, store.clone(), backend.clone(), |_| {}).await;
+            match by_change {
+                true => {
+                    let path = format!("/keys/{kid}/versions/1/disable");
+                    assert_eq!(node.post(&path, json!({})).await.status, 200);
+                }
+                // The store learns at the end how long the log was.
+                false => assert_eq!(node.sign(&kid).await.status, 200),
+            }
+            node.stop.trigger();
+            node.ended.await.unwrap();
+            for (path, bytes) in old {
+                let file = world.disk().open(path, Open::Existing).unwrap();
+                file.set_len(0).unwrap();
+                file.write_at(0, &bytes).unwrap();
+            }
+
+            let node = Node::again(&world, store.clone(), backend, |_| {}).await;
+            assert!(!node.missing().await.is_empty(), "it is not ready");
+            let state = |stored: ron_kms::keystore::Contents| {
+                format!("{:?}", stored.keys[0].key.versions()[&1].state)
+            };
+            let expected = if by_change { "Disabled" } else { "Enabled" };
+            assert_eq!(state(store.load().await.unwrap()), expected);
+            let refused = node.sign(&kid).await;
+            assert_ne!(refused.status, 200);
+            assert_eq!(node.metric("kms_audit_integrity_failed_total"), 1.0);
+        });
+    }
+}

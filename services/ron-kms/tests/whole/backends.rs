@@ -149,10 +149,28 @@ fn destroying_what_is_due_ends_by_its_deadline_too_and_the_keeper_goes_on() {
         );
         node.backend.set("destroy", Mood::Hangs);
         world.pass(day + 300_000).await;
-        assert_eq!(node.backend.calls("destroy").len(), 1);
+        // One that failed is tried again: nothing else remembers where the secret is.
+        assert!(node.backend.calls("destroy").len() > 1);
+        let sealed = || async {
+            let stored = node.store.load().await.unwrap();
+            stored.keys[0].versions[&1].sealed.len()
+        };
+        assert_ne!(sealed().await, 0, "still known");
         let last = node.backend.calls("check").last().copied().unwrap();
         assert!(last > day + 200_000, "the keeper hangs with it");
         assert_eq!(node.missing().await, Vec::<String>::new());
+        assert_eq!(node.sign(&kid).await.told(), (409, "version_destroyed"));
+
+        node.backend.set("destroy", Mood::Well);
+        world.pass(120_000).await;
+        assert_eq!(
+            sealed().await,
+            0,
+            "given up by the backend, then by the store"
+        );
+        let calls = node.backend.calls("destroy").len();
+        world.pass(300_000).await;
+        assert_eq!(node.backend.calls("destroy").len(), calls, "once is enough");
     });
 }
 

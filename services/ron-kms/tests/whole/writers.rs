@@ -83,6 +83,7 @@ async fn open(env: &Env, store: &KeyStore, fresh: bool) -> Recovered {
         metrics: Metrics::new(&Telemetry::new("test", "")),
         gate: readiness.gate("checkpoint_recent"),
         fresh,
+        log_size: store.load().await.unwrap().log_size,
     };
     Auditor::open(opening).await.unwrap()
 }
@@ -118,7 +119,6 @@ fn creating(key: &Key) -> Planned {
         actor: "a".into(),
         changes: vec![(1, KeyChange::Created { alg })],
         added: Some((1, stored)),
-        erased: Vec::new(),
     }
 }
 

@@ -147,6 +147,10 @@ pub enum Mismatch {
         "the log tells of a checkpoint over {told} records, the stored one covers {covered}: it is gone or old"
     )]
     OldCheckpoint { told: u64, covered: u64 },
+    #[error(
+        "the log has {records} records, the key store knows of {known}: it is an old copy of itself"
+    )]
+    Older { records: u64, known: u64 },
     #[error("the stored checkpoint does not verify")]
     BadCheckpoint,
     #[error("the file of records is gone, or is no longer the one that was opened")]

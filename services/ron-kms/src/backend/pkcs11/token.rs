@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use cryptoki::{
@@ -34,6 +34,8 @@ pub(super) struct Token {
     connection: AtomicU64,
     down: AtomicBool,
     pin_refused: AtomicBool,
+    /// Jobs that hold a session.
+    busy: AtomicUsize,
 }
 
 /// Why a job with a session failed.
@@ -78,6 +80,7 @@ impl Token {
             connection: AtomicU64::new(1),
             down: AtomicBool::new(false),
             pin_refused: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
         };
         let slot = token.slot()?;
         let offered = token.module.get_mechanism_list(slot).map_err(unavailable)?;
@@ -99,6 +102,16 @@ impl Token {
             let waiting = "it failed, and was not found again yet";
             return Err(BackendError::Unavailable(waiting.to_owned()));
         }
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        let done = self.run_up(job);
+        self.busy.fetch_sub(1, Ordering::AcqRel);
+        done
+    }
+
+    fn run_up<T>(
+        &self,
+        job: impl FnOnce(&Token, &Session) -> Result<T, Failure>,
+    ) -> Result<T, BackendError> {
         let idle = self.idle.lock().pop();
         let session = match idle {
             Some(session) => session,
@@ -129,7 +142,11 @@ impl Token {
             Some(session) => session,
             None => {
                 self.fail();
-                self.open()?
+                match self.open() {
+                    Ok(session) => session,
+                    Err(error) if self.pin_refused.load(Ordering::Acquire) => return Err(error),
+                    Err(error) => self.begin_again(error)?,
+                }
             }
         };
         self.idle.lock().push(session);
@@ -166,6 +183,16 @@ impl Token {
                 cryptoki::context::Function::FindObjects,
             ))),
         }
+    }
+
+    /// A module may remember a token that was taken away, and only forget it when it begins anew. Not while
+    /// somebody is within it: the module is one for the whole process.
+    fn begin_again(&self, error: BackendError) -> Result<Session, BackendError> {
+        if self.busy.load(Ordering::Acquire) > 0 {
+            return Err(error);
+        }
+        let _ = self.module.clone().finalize();
+        self.open()
     }
 
     fn fail(&self) {

@@ -216,3 +216,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_same_bytes_imported_twice_are_two_keys_and_neither_is_the_one_outside() {
+    for algorithm in BOTH {
+        let plain = Secret::copy_of(&[7; 32]);
+        let import = |id: VersionedKid| imported_secret(&id, algorithm, &plain).unwrap();
+        let first = import(id(1, 1));
+        assert_eq!(first.expose(), import(id(1, 1)).expose());
+        for other in [
+            import(id(1, 2)),
+            import(id(2, 1)),
+            Secret::copy_of(&[7; 32]),
+        ] {
+            assert_ne!(first.expose(), other.expose());
+        }
+        let short = Secret::copy_of(&[7; 31]);
+        assert_eq!(
+            imported_secret(&id(1, 1), algorithm, &short).err(),
+            Some(SealingError::BadSecret(algorithm))
+        );
+    }
+}
