@@ -72,7 +72,9 @@ pub async fn run(frames: u64) {
             let lane = async move { flood(&env, addr, lane, each / LANES).await };
             tokio::spawn(lane)
         });
-        for lane in lanes.collect::<Vec<_>>() {
+        // All at once, not one after the other.
+        let lanes: Vec<_> = lanes.collect();
+        for lane in lanes {
             sum.add(lane.await.expect("a lane ends"));
         }
         until_closed(&dht).await;
