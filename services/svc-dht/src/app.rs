@@ -16,7 +16,7 @@ use ron_core::{
 };
 use tower_service::Service;
 
-use crate::{api, dht::Dht, link_counts};
+use crate::{api, dht::Dht, link_counts, metrics::Family};
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -93,9 +93,11 @@ impl App {
             let node = node.clone();
             move || node.draining.load(Relaxed)
         };
+        let metrics = node.metrics.clone();
         let admission = Admission::new(&node.env, &telemetry, node.config.admission())
             .draining(draining.clone())
-            .auth(auth.clone());
+            .auth(auth.clone())
+            .on_reject(move |reject| metrics.count(Family::ApiRejected, reject.reason()));
         let stop = shutdown.clone();
         let admin = node.config.api.admin.then(|| Admin {
             gate: auth,

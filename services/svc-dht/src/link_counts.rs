@@ -38,6 +38,16 @@ pub fn counts(peers: &Peers, metrics: &Metrics) -> Vec<(Family, &'static str, u6
             "connection_in_flight",
             stats.refused_in_flight.get(),
         ),
+        (
+            Family::QuotaReject,
+            "connection_outbox",
+            stats.refused_outbox.get(),
+        ),
+        (
+            Family::RecordsRejected,
+            "not_verified",
+            stats.refused_not_verified.get(),
+        ),
         (Family::BusyEndpoint, "breaker", stats.breaker_refused.get()),
     ]);
     let quotas =

@@ -38,6 +38,7 @@ pub enum Family {
     PeersRemoved,
     Published,
     ApiRefused,
+    ApiRejected,
 }
 
 /// Where a family is exported.
@@ -51,7 +52,7 @@ struct FamilyDecl {
 }
 
 #[rustfmt::skip]
-const FAMILIES: [FamilyDecl; 14] = [
+const FAMILIES: [FamilyDecl; 15] = [
     family(Family::IoTimeouts, "io_timeouts_total", "op", "",
         &["read", "write", "connect", "find_node", "find_value", "route"]),
     family(Family::IoErrors, "io_errors_total", "kind", "", &["table"]),
@@ -76,6 +77,8 @@ const FAMILIES: [FamilyDecl; 14] = [
         "Records of this node sent to those who keep them.", &["stored", "not_stored"]),
     family(Family::ApiRefused, "dht_refused_total", "code",
         "Requests to the local API refused, by the problem's code.", &[]),
+    family(Family::ApiRejected, "dht_rejected_total", "reason",
+        "Requests to the local API turned away before they were read to their end.", &["body_cap"]),
 ];
 
 const fn family(

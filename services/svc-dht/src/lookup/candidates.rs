@@ -5,10 +5,7 @@
 
 use std::time::Instant;
 
-use crate::{
-    contact::Contact,
-    id::{Distance, Id},
-};
+use crate::{contact::Contact, id::Id};
 
 use super::ProbeId;
 
@@ -120,13 +117,8 @@ impl Candidates {
     }
 
     fn find(&self, id: &Id) -> Result<usize, usize> {
-        let far = self.distance(id);
         self.list
-            .binary_search_by(|c| self.distance(&c.contact.id).cmp(&far))
-    }
-
-    fn distance(&self, id: &Id) -> Distance {
-        self.target.distance(id)
+            .binary_search_by(|c| self.target.compare(&c.contact.id, id))
     }
 }
 

@@ -199,6 +199,7 @@ impl Table {
         mut found: impl FnMut(&Entry),
     ) {
         let mut left = n;
+        let mut order = [(0, 0); K_MAX];
         for index in self.by_distance(target) {
             if left == 0 {
                 return;
@@ -207,10 +208,10 @@ impl Table {
                 continue;
             };
             let view = slot.load();
-            let wanted = |e: &&Entry| {
+            let wanted = |e: &Entry| {
                 (liveness == Liveness::All || !e.is_dead()) && exclude != Some(&e.contact.id)
             };
-            left -= nearest(target, view.iter().filter(wanted), left, &mut found);
+            left -= nearest(target, &view, wanted, left, &mut order, &mut found);
         }
     }
 
@@ -364,24 +365,29 @@ impl fmt::Debug for BucketWriterHalf {
 }
 
 /// Hands out the `n` nearest of at most [`K_MAX`] entries in order; how many there were.
-fn nearest<'a>(
+fn nearest(
     target: &Id,
-    entries: impl Iterator<Item = &'a Entry>,
+    entries: &[Entry],
+    wanted: impl Fn(&Entry) -> bool,
     n: usize,
+    order: &mut [(u64, u8); K_MAX],
     found: &mut impl FnMut(&Entry),
 ) -> usize {
     // The first eight bytes nearly always decide.
     let short = target.short();
-    let mut order: [(u64, Option<&Entry>); K_MAX] = [(0, None); K_MAX];
     let mut len = 0;
-    for (place, entry) in order.iter_mut().zip(entries) {
-        *place = (entry.contact.id.short() ^ short, Some(entry));
+    let wanted = entries.iter().enumerate().filter(|(_, e)| wanted(e));
+    for (place, (at, entry)) in order.iter_mut().zip(wanted) {
+        *place = (entry.contact.id.short() ^ short, at as u8);
         len += 1;
     }
     let order = &mut order[..len];
-    let rest = |entry: Option<&Entry>| entry.map(|e| e.contact.id.distance(target));
-    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| rest(a.1).cmp(&rest(b.1))));
-    let nearest = order.iter().take(n).filter_map(|(_, entry)| *entry);
+    let id = |at: u8| &entries[usize::from(at)].contact.id;
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| target.compare(id(a.1), id(b.1))));
+    let nearest = order
+        .iter()
+        .take(n)
+        .map(|(_, at)| &entries[usize::from(*at)]);
     nearest.map(found).count()
 }
 

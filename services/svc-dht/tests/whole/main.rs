@@ -15,3 +15,4 @@ mod node;
 mod openapi;
 mod parts;
 mod records;
+mod stranger;
