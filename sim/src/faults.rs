@@ -36,7 +36,14 @@ pub fn heal_all(world: &World) {
         parts.clock.set_drift(0);
         parts.clock.heal_wall();
         world.resume(node);
-        world.start(node);
+        match world.is_stopping(node) {
+            // It is down a little later.
+            true => drop(crate::executor::spawn(start_once_stopped(
+                world.clone(),
+                node,
+            ))),
+            false => world.start(node),
+        }
     }
     world.recorder().record(
         None,
@@ -244,6 +251,10 @@ fn change_faults(disk: &SimDisk, change: impl FnOnce(&mut DiskFaults)) {
 /// Waits until the node is down, at most for a while, and starts it again.
 async fn start_after(world: &World, node: NodeId, ms: u64) {
     timer::sleep(Duration::from_millis(ms)).await;
+    start_once_stopped(world.clone(), node).await;
+}
+
+async fn start_once_stopped(world: World, node: NodeId) {
     while world.status(node) == crate::world::Status::Up && world.is_stopping(node) {
         timer::sleep(Duration::from_millis(10)).await;
     }

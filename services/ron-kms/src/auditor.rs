@@ -226,6 +226,7 @@ impl Auditor {
             .map_err(|error| failed(&error))?;
         if mended > 0 {
             metrics.integrity_failed.inc_by(mended);
+            env.probe("kms.tiles_mended", mended, format_args!(""));
             tracing::warn!(
                 mended,
                 "published tiles were damaged and written anew from the records"

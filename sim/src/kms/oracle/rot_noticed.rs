@@ -13,7 +13,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.rot_noticed",
-    law: "a flipped bit in the records or in a full tile keeps the log from verifying; a process that refuses to sign signs nothing",
+    law: "a flipped bit in the records or in a full tile keeps the log from verifying until a start mends the tile; a process that refuses to sign signs nothing",
     make: || Box::new(RotNoticed::default()),
 };
 
@@ -43,6 +43,13 @@ impl Oracle for RotNoticed {
             What::Started { .. } => {
                 self.refusing.remove(&node);
             }
+            // The records are the truth: a start makes their copies whole again.
+            What::Probe {
+                event: "kms.tiles_mended",
+                ..
+            } => self
+                .rotten
+                .retain(|at, path| *at != node || path == journal::LOG),
             What::Probe {
                 event: "kms.refuses_to_sign",
                 ..
