@@ -9,7 +9,7 @@ use api_support::{Bench, KID, nobody, request, schema::Document};
 use http::{Method, StatusCode, header};
 use ron_core::problem::Problem;
 use ron_kms::{
-    api::{self, Need, parse, requests},
+    api::{self, parse, requests},
     audit::log,
     error::KmsError,
     keys::{
@@ -83,10 +83,7 @@ fn the_document_and_the_router_have_the_same_routes_and_scopes() {
         ));
     }
     let routed = api::endpoints().into_iter().map(|endpoint| {
-        let scopes = match endpoint.need {
-            Need::Caller => "[]".to_owned(),
-            Need::Scope(scope) | Need::Tenant(scope) => format!("[\"{scope}\"]"),
-        };
+        let scopes = Value::from(endpoint.need.scopes()).to_string();
         let path = endpoint.path.replace("{*path}", "{path}");
         (endpoint.method.to_string(), path, scopes)
     });
