@@ -362,6 +362,10 @@ impl Engine {
                     )));
                 }
                 let entry = index.find(caller, &key.kid)?;
+                let max = replay::most_messages(entry.key.algorithm());
+                if op_id.is_some() && messages.len() > max {
+                    return Err(KmsError::BatchTooLarge { max });
+                }
                 let version = entry.version(key);
                 if !ron_core::mutant!("kms.disabled_signs") {
                     entry.key.may_sign(version, now)?;

@@ -57,6 +57,8 @@ pub enum KmsError {
     OpIdConflict,
     #[error("an operation with this op_id is under way")]
     OpIdInFlight,
+    #[error("with an op_id at most {max} messages are signed at once by this algorithm")]
+    BatchTooLarge { max: usize },
     #[error("the key index is {age_ms} ms old and cannot be refreshed")]
     VerifyCacheExpired { age_ms: u64 },
     #[error("record {index} is not under a checkpoint yet")]
@@ -84,6 +86,7 @@ impl KmsError {
             KmsError::Signing(error) => signing_status(error),
             KmsError::Sealing(error) => sealing_status(error),
             KmsError::Nonce(NonceError::Exhausted) => StatusCode::CONFLICT,
+            KmsError::BatchTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             KmsError::Invalid(_) => StatusCode::BAD_REQUEST,
             KmsError::BackendDamaged(_) => StatusCode::INTERNAL_SERVER_ERROR,
             KmsError::Draining
@@ -126,6 +129,7 @@ impl KmsError {
             }
             KmsError::OpIdConflict => "op_id_conflict",
             KmsError::OpIdInFlight => "op_id_in_flight",
+            KmsError::BatchTooLarge { .. } => "batch_too_large",
             KmsError::VerifyCacheExpired { .. } => "verify_cache_expired",
             KmsError::NotCovered { .. } => "not_covered",
             KmsError::NoSuchRecord => "record_not_found",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ask::{Receipt, Reply},
+    audit::frames::MAX_ATTACHMENT,
     error::KmsError,
     keys::{Algorithm, Kid, Secret, signing::Signature},
     op_ids::Done,
@@ -61,6 +62,25 @@ pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     };
     serde_json::to_vec(&kept).ok()
 }
+
+/// The most messages whose signatures by this algorithm can be kept, whatever its version.
+pub fn most_messages(algorithm: Algorithm) -> usize {
+    MAX_ATTACHMENT.saturating_sub(FRAME) / each_len(algorithm).max(1)
+}
+
+/// What one message adds to a kept result: its list, and the comma before the next one.
+fn each_len(algorithm: Algorithm) -> usize {
+    let part = |part: &Algorithm| {
+        let signature = part.signature_len().unwrap_or(0);
+        let text = base64::encoded_len(signature, false).unwrap_or(usize::MAX / 4);
+        part.name().len() + text + r#"["",""],"#.len()
+    };
+    let parts: usize = algorithm.parts().iter().map(part).sum();
+    parts + "[]".len()
+}
+
+/// Names, brackets, the longest version and the longest name of an algorithm: less than this.
+const FRAME: usize = 128;
 
 /// The reply again; a data key without its plain bytes.
 pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {

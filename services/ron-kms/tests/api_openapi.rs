@@ -240,8 +240,10 @@ fn every_reference_leads_somewhere_and_every_schema_is_used() {
 
 #[test]
 fn every_error_of_the_service_is_documented_under_its_status() {
-    let responses = Document::new().0["components"]["responses"].clone();
-    let responses = responses.as_object().unwrap();
+    let document = Document::new();
+    let codes = document.named("Problem")["properties"]["code"]["enum"].as_array();
+    let codes = codes.expect("a list of all codes");
+    let responses = document.0["components"]["responses"].as_object().unwrap();
     for error in errors() {
         let listed = responses.iter().find(|(_, about)| {
             let codes = about["x-codes"].as_array().unwrap();
@@ -249,6 +251,7 @@ fn every_error_of_the_service_is_documented_under_its_status() {
                 && status(&document_status(about, responses)) == error.status()
         });
         assert!(listed.is_some(), "{} {}", error.status(), error.code());
+        assert!(codes.contains(&error.code().into()), "{}", error.code());
     }
 }
 
@@ -300,6 +303,7 @@ fn errors() -> Vec<KmsError> {
         KmsError::Audit(log::Refusal::NotReserved),
         KmsError::OpIdConflict,
         KmsError::OpIdInFlight,
+        KmsError::BatchTooLarge { max: 1 },
         KmsError::VerifyCacheExpired { age_ms: 1 },
         KmsError::NotCovered { index: 1 },
         KmsError::NoSuchRecord,

@@ -62,6 +62,39 @@ fn signatures_come_back_in_their_order_under_their_version() {
     assert_eq!((signatures, attestation, receipt), (all, None, TOLD));
 }
 
+/// A batch of signatures with the sizes that the standards give them.
+fn batch(algorithm: Algorithm, messages: usize) -> Reply {
+    let part = |part: &Algorithm| Signature {
+        algorithm: *part,
+        bytes: vec![255; part.signature_len().unwrap()],
+    };
+    let each: Vec<Signature> = algorithm.parts().iter().map(part).collect();
+    Reply::Signed {
+        key: id(u32::MAX),
+        algorithm,
+        signatures: vec![each; messages],
+        attestation: None,
+        receipt: NOWHERE,
+    }
+}
+
+#[test]
+fn a_batch_is_refused_exactly_when_its_result_could_not_be_kept() {
+    for algorithm in Algorithm::ALL {
+        if algorithm.key_use() != crate::keys::Use::Sign {
+            continue;
+        }
+        let most = most_messages(algorithm);
+        let kept = |messages| encode(&batch(algorithm, messages)).unwrap().len();
+        assert!(kept(most) <= MAX_ATTACHMENT, "{algorithm}: {most}");
+        // The frame is told with some room: one message more would nearly fill it.
+        assert!(
+            kept(most + 1) + FRAME > MAX_ATTACHMENT,
+            "{algorithm}: {most}"
+        );
+    }
+}
+
 #[test]
 fn wrapped_bytes_come_back_and_a_data_key_only_wrapped() {
     let wrapped = Reply::Wrapped {

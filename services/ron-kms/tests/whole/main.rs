@@ -11,6 +11,7 @@ mod busy;
 mod clockwork;
 mod door;
 mod drain;
+mod op_ids;
 mod parts;
 mod tasks;
 mod writers;
