@@ -171,7 +171,7 @@ ron_core::settings! {
         attest_interval_ms: u64 = 60_000 => 10..=86_400_000, restart;
         /// Nonces of a key version reserved at a time: the most that a crash skips.
         nonce_range: u32 = 1_024 => 1..=1_048_576, restart;
-        /// Results kept for callers who repeat an `op_id`.
+        /// Results kept for callers who repeat an `op_id`; the tenant that holds most makes room.
         op_id_results: usize = 65_536 => 1..=1_000_000, restart;
         /// Bytes of those results.
         op_id_bytes: usize = 67_108_864 => 1..=1_073_741_824, restart;

@@ -98,6 +98,7 @@ pub(crate) struct Job {
 /// An operation id under way: freed if its operation comes to nothing.
 pub(crate) struct OpGuard {
     engine: Arc<Engine>,
+    tenant: Arc<str>,
     pub id: Option<OpId>,
 }
 
@@ -401,7 +402,7 @@ impl Engine {
     /// `Err` with the result that was given before.
     fn begin_op(
         self: &Arc<Self>,
-        tenant: &str,
+        tenant: &Arc<str>,
         ask: &OpIdAsk,
     ) -> Result<Result<OpGuard, op_ids::Done>, KmsError> {
         let id = op_ids::digest_of(tenant, &ask.id);
@@ -412,6 +413,7 @@ impl Engine {
         match begun {
             Begin::New => Ok(Ok(OpGuard {
                 engine: self.clone(),
+                tenant: tenant.clone(),
                 id: Some(OpId {
                     id,
                     request: ask.request,
@@ -514,7 +516,7 @@ impl OpGuard {
         if let Some(op) = self.id.take() {
             let now = self.engine.env.wall_ms();
             let mut ids = self.engine.op_ids.lock();
-            ids.finish(op.id, op.request, now, done, now);
+            ids.finish(&self.tenant, op.id, op.request, now, done, now);
         }
     }
 }
