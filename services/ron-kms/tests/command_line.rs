@@ -1,4 +1,4 @@
-//! `ron-kms audit` as a user meets it: exit codes, one line of error, text and JSON.
+//! `ron-kms` as a user meets it: exit codes, one line of error, text and JSON.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs the real binary on real files"
@@ -8,8 +8,9 @@ mod written;
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use ron_io::FileDisk;
@@ -189,4 +190,26 @@ fn a_receipt_needs_one_file_and_a_key() {
     assert_eq!(code, 1);
     let (code, _) = data.fails(&verify("receipt", &["--key", "keys", "--entry", "keys"]));
     assert_eq!(code, 1);
+}
+
+#[test]
+fn a_service_whose_output_nobody_reads_serves_and_ends_in_order() {
+    let mut service = Command::new(env!("CARGO_BIN_EXE_ron-kms"))
+        .args(["serve", "--log", "error"])
+        .args(["--set", "bind=127.0.0.1:0", "--set", "backend=memory"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut reader = BufReader::new(service.stdout.take().unwrap());
+    reader.read_line(&mut first).unwrap();
+    assert!(first.contains("listens on http://127.0.0.1:"), "{first}");
+    drop(reader);
+    // Its last words find nobody either.
+    let stop = Command::new("kill").arg(service.id().to_string()).status();
+    assert!(stop.unwrap().success());
+    let ended = service.wait_with_output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), error.as_str()), (Some(0), ""));
 }

@@ -74,7 +74,7 @@ async fn rekey(args: RekeyArgs, running: Running<Reloadable<Config>>) -> Result<
         false => store.rekey(new, Stretch::default()).await,
     };
     done.map_err(failed)?;
-    println!(
+    say!(
         "the key store opens with the new key only: set store.key_file or store.passphrase accordingly"
     );
     Ok(())
