@@ -165,6 +165,8 @@ ron_core::settings! {
         tenant_inflight: usize = 256 => 1..=65_536, restart;
         /// Keys kept at most.
         max_keys: usize = 10_000 => 1..=1_000_000, restart;
+        /// The shortest `rotate_after_ms` that a key's policy may have.
+        rotate_after_min_ms: u64 = 60_000 => 1..=86_400_000;
         /// What queued and running operations may take when the process is asked to stop.
         drain_deadline_ms: u64 = 3_000 => 1..=600_000, restart;
         /// Time between two renewals of the attestation evidence.

@@ -32,7 +32,7 @@ use crate::{
     error::KmsError,
     in_place::{InPlace, Place},
     index::{Held, KeyIndex},
-    keys::Kid,
+    keys::{Kid, key::Policy},
     metrics::Metrics,
     nonces::Nonces,
     op_ids::{self, Begin, OpIds},
@@ -334,7 +334,10 @@ impl Engine {
         let now = self.env.wall_ms();
         let kid = match ask {
             Ask::Create {
-                tenant, algorithm, ..
+                tenant,
+                algorithm,
+                policy,
+                ..
             } => {
                 let max = self.config.load().max_keys;
                 if !caller.may_touch(tenant) {
@@ -343,6 +346,7 @@ impl Engine {
                 let info = self.backend.info();
                 let offered = info.supports(*algorithm);
                 offered.map_err(|error| KmsError::from_backend(error, info.name))?;
+                self.check_policy(policy)?;
                 if index.len() >= max {
                     return Err(KmsError::TooManyKeys { max });
                 }
@@ -389,7 +393,12 @@ impl Engine {
                 entry.key.may_unwrap(key.version(), now)?;
                 key.kid()
             }
-            Ask::Import { kid, .. } | Ask::Rotate { kid, .. } | Ask::SetPolicy { kid, .. } => kid,
+            Ask::SetPolicy { kid, policy } => {
+                index.find(caller, kid)?;
+                self.check_policy(policy)?;
+                kid
+            }
+            Ask::Import { kid, .. } | Ask::Rotate { kid, .. } => kid,
             Ask::Disable(key) | Ask::Enable(key) => key.kid(),
             Ask::ScheduleDestroy { key, .. } | Ask::CancelDestroy { key } => &key.kid,
         };
@@ -397,6 +406,16 @@ impl Engine {
             tenant: index.find(caller, kid)?.tenant.clone(),
             at_once: false,
         })
+    }
+
+    /// Each rotation makes a version, and a key has only so many.
+    fn check_policy(&self, policy: &Policy) -> Result<(), KmsError> {
+        let least = self.config.load().rotate_after_min_ms;
+        match policy.rotate_after_ms {
+            // Zero is no time at all, whatever is configured: the key itself refuses it.
+            Some(after) if (1..least).contains(&after) => Err(KmsError::RotateTooSoon { least }),
+            _ => Ok(()),
+        }
     }
 
     /// `Err` with the result that was given before.

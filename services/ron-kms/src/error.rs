@@ -35,6 +35,8 @@ pub enum KmsError {
     Refused(#[from] key::Refusal),
     #[error("the head is {head}, not {expected}")]
     HeadMoved { expected: u32, head: u32 },
+    #[error("a key is rotated by its policy after {least} ms at the earliest")]
+    RotateTooSoon { least: u64 },
     #[error("there are {max} keys: no more are kept")]
     TooManyKeys { max: usize },
     #[error(transparent)]
@@ -76,7 +78,9 @@ impl KmsError {
             KmsError::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
             KmsError::NoSuchKey | KmsError::NoSuchRecord => StatusCode::NOT_FOUND,
             KmsError::ForeignTenant => StatusCode::FORBIDDEN,
-            KmsError::Unsupported(..) => StatusCode::UNPROCESSABLE_ENTITY,
+            KmsError::Unsupported(..) | KmsError::RotateTooSoon { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             KmsError::Refused(refusal) => refusal_status(refusal),
             KmsError::HeadMoved { .. }
             | KmsError::TooManyKeys { .. }
@@ -113,6 +117,7 @@ impl KmsError {
             KmsError::Unsupported(..) => "alg_unsupported",
             KmsError::Refused(refusal) => refusal_code(refusal),
             KmsError::HeadMoved { .. } => "head_moved",
+            KmsError::RotateTooSoon { .. } => "rotate_after_too_short",
             KmsError::TooManyKeys { .. } => "too_many_keys",
             KmsError::Signing(error) => signing_code(error),
             KmsError::Sealing(error) => sealing_code(error),

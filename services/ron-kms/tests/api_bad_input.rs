@@ -64,6 +64,12 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
             "min_version_out_of_range",
         ),
         (
+            "/keys",
+            create(json!({ "policy": { "rotate_after_ms": 59_999 } })),
+            422,
+            "rotate_after_too_short",
+        ),
+        (
             "/sign",
             json!({ "kid": signing, "message": "a+/=" }),
             400,

@@ -294,6 +294,7 @@ fn errors() -> Vec<KmsError> {
             head: 2,
         },
         KmsError::TooManyKeys { max: 1 },
+        KmsError::RotateTooSoon { least: 1 },
         KmsError::Nonce(NonceError::Exhausted),
         KmsError::BackendUnavailable(String::new()),
         KmsError::BackendDamaged(String::new()),

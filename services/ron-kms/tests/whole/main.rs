@@ -13,5 +13,6 @@ mod door;
 mod drain;
 mod op_ids;
 mod parts;
+mod rotation;
 mod tasks;
 mod writers;
