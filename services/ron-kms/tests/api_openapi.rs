@@ -177,6 +177,28 @@ fn a_field_that_the_document_does_not_list_is_refused_at_every_depth() {
 }
 
 #[test]
+fn a_list_of_the_values_is_no_object_at_any_depth() {
+    for (name, examples) in examples(&Document::new()) {
+        for example in examples {
+            for place in objects(&example, String::new()) {
+                let mut body = example.clone();
+                let object = body.pointer_mut(&place).unwrap();
+                let values = object.as_object().unwrap().values().cloned();
+                *object = Value::Array(values.collect());
+                let problem = parser(&name)(body.to_string().as_bytes()).unwrap_err();
+                let told = (problem.status(), problem.code());
+                let expected = (StatusCode::UNPROCESSABLE_ENTITY, "invalid_field");
+                assert_eq!(told, expected, "{name} {place}");
+                assert!(problem.to_string().contains("an object"), "{problem}");
+            }
+        }
+    }
+    // As many values as the request has fields, in their order.
+    let made = parse::<requests::Create>(br#"[null,"seq","ed25519",null]"#);
+    assert_eq!(made.unwrap_err().code(), "invalid_field");
+}
+
+#[test]
 fn requests_have_the_fields_that_the_document_lists_and_need_those_it_requires() {
     let document = Document::new();
     for (name, examples) in examples(&document) {
