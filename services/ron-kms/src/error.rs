@@ -241,7 +241,7 @@ fn signing_code(error: &SigningError) -> &'static str {
 
 fn sealing_status(error: &SealingError) -> StatusCode {
     match error {
-        SealingError::Failed(_) | SealingError::BadSecret(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        SealingError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         SealingError::NotForWrapping(_) => StatusCode::CONFLICT,
         SealingError::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
@@ -252,7 +252,8 @@ fn sealing_code(error: &SealingError) -> &'static str {
     match error {
         SealingError::NotForWrapping(_) => "wrong_use",
         SealingError::TooLong => "too_long",
-        SealingError::Failed(_) | SealingError::BadSecret(_) => "wrapping_failed",
+        SealingError::Failed(_) => "wrapping_failed",
+        SealingError::BadSecret(_) => "secret_invalid",
         SealingError::NotOffered(_) => "alg_unsupported",
         _ => "blob_invalid",
     }

@@ -368,6 +368,7 @@ fn errors() -> Vec<KmsError> {
         SealingError::NotForWrapping(ed),
         SealingError::NotOffered(ed),
         SealingError::TooLong,
+        SealingError::BadSecret(ed),
         SealingError::NotABlob,
         SealingError::DoesNotOpen,
         SealingError::Failed(ed),
