@@ -118,19 +118,23 @@ impl Kms {
             ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
+        // What was promised before is given again, whatever became of the key or the backend since.
+        let op_id = match ask.op_id() {
+            None => None,
+            Some((kid, op_id)) => {
+                let tenant = engine.ring.index().find(&caller, kid)?.tenant.clone();
+                match engine.begin_op(&tenant, op_id)? {
+                    Ok(guard) => Some(guard),
+                    Err(done) => return Box::pin(self.replay(caller, ask, done)).await,
+                }
+            }
+        };
         let Checked { tenant, at_once } = engine.check_ask(&caller, &ask)?;
         if !engine.backend_up.load(Ordering::Relaxed) {
             return Err(KmsError::BackendUnavailable(
                 "the key backend is not available".into(),
             ));
         }
-        let op_id = match ask.op_id() {
-            None => None,
-            Some(op_id) => match engine.begin_op(&tenant, op_id)? {
-                Ok(guard) => Some(guard),
-                Err(done) => return Box::pin(self.replay(caller, ask, done)).await,
-            },
-        };
         let permit = engine.enter_quota(&tenant)?;
         if at_once && let Some(place) = engine.in_place.enter(&engine.queue) {
             return engine.serve_in_place(&caller, ask, permit, place).await;
@@ -168,19 +172,22 @@ impl Kms {
         answer.await.unwrap_or(Err(KmsError::WorkerLost))
     }
 
-    /// The answer that was given before. A data key is opened again: plain bytes are never kept.
+    /// The answer that was given before, with the newest evidence if evidence is asked for. A data key is
+    /// opened again, which its version must still allow: plain bytes are never kept.
     async fn replay(
         &self,
         caller: Caller,
         ask: Ask,
         done: op_ids::Done,
     ) -> Result<Reply, KmsError> {
-        let (kid, context) = match ask {
-            Ask::Sign { key, .. } | Ask::Wrap { key, .. } => (key.kid, Vec::new()),
-            Ask::DataKey { key, context, .. } => (key.kid, context),
+        let (kid, context, attest) = match ask {
+            Ask::Sign { key, attest, .. } => (key.kid, Vec::new(), attest),
+            Ask::Wrap { key, .. } => (key.kid, Vec::new(), false),
+            Ask::DataKey { key, context, .. } => (key.kid, context, false),
             _ => return Err(KmsError::OpIdConflict),
         };
-        match replay::decode(&kid, &done)? {
+        let evidence = attest.then(|| self.evidence()).flatten();
+        match replay::decode(&kid, &done, evidence)? {
             Reply::DataKey {
                 key, blob, receipt, ..
             } => {
@@ -567,11 +574,12 @@ impl Ask {
         }
     }
 
-    pub fn op_id(&self) -> Option<&OpIdAsk> {
+    /// With the key that it is about.
+    fn op_id(&self) -> Option<(&Kid, &OpIdAsk)> {
         match self {
-            Ask::Sign { op_id, .. } | Ask::Wrap { op_id, .. } | Ask::DataKey { op_id, .. } => {
-                op_id.as_ref()
-            }
+            Ask::Sign { key, op_id, .. }
+            | Ask::Wrap { key, op_id, .. }
+            | Ask::DataKey { key, op_id, .. } => Some((&key.kid, op_id.as_ref()?)),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Results as the audit log keeps them beside their records, for callers who repeat an operation id.
 //!
-//! Signatures and wrapped bytes only: a data key's plain bytes are never kept, they are unwrapped again.
+//! Signatures and wrapped bytes only: a data key's plain bytes are never kept, they are unwrapped again;
+//! evidence is not kept either, the newest goes with each answer that asks for it.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,8 @@ fn each_len(algorithm: Algorithm) -> usize {
 /// Names, brackets, the longest version and the longest name of an algorithm: less than this.
 const FRAME: usize = 128;
 
-/// The reply again; a data key without its plain bytes.
-pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {
+/// The reply again, with this evidence; a data key without its plain bytes.
+pub fn decode(kid: &Kid, done: &Done, evidence: Option<String>) -> Result<Reply, KmsError> {
     let damaged = || KmsError::Store("a kept result is damaged".into());
     let kept: Kept = serde_json::from_slice(&done.result).map_err(|_| damaged())?;
     let receipt = Receipt {
@@ -108,7 +109,7 @@ pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {
                     parts.iter().map(part).collect::<Result<_, KmsError>>()
                 })
                 .collect::<Result<_, _>>()?,
-            attestation: None,
+            attestation: evidence,
             receipt,
         },
         Kept::Wrapped { version, blob } => Reply::Wrapped {
