@@ -204,6 +204,9 @@ impl Config {
                 }
             }
         }
+        if self.data_dir.is_empty() {
+            say("data_dir", "must name a directory".into());
+        }
         if self.backend == BackendKind::Pkcs11 {
             for (key, value) in [
                 ("pkcs11.module", &self.pkcs11.module),

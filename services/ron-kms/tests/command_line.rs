@@ -213,3 +213,41 @@ fn a_service_whose_output_nobody_reads_serves_and_ends_in_order() {
     let error = String::from_utf8(ended.stderr).unwrap();
     assert_eq!((ended.status.code(), error.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn what_has_no_store_or_no_directory_is_refused_and_nothing_is_made() {
+    let data = Data::new("nothing-made");
+    fs::create_dir(data.root.join("empty")).unwrap();
+    let here = fs::read_dir(&data.root).unwrap().count();
+    let table: [(&[&str], &str); 5] = [
+        (
+            &["rekey", "--set", "data_dir=empty", "--new-key-file", "new"],
+            "empty/keys.redb: there is no key store",
+        ),
+        (
+            &["rekey", "--set", "data_dir=absent", "--new-key-file", "new"],
+            "absent/keys.redb: there is no key store",
+        ),
+        (
+            &["rekey", "--set", "backend=memory", "--new-key-file", "new"],
+            "has no key store",
+        ),
+        (
+            &["rekey", "--set", "data_dir=", "--new-key-file", "new"],
+            "`data_dir` = \"\": must name a directory",
+        ),
+        (
+            &["serve", "--set", "data_dir=", "--set", "bind=127.0.0.1:0"],
+            "`data_dir` = \"\": must name a directory",
+        ),
+    ];
+    for (args, said) in table {
+        let (code, error) = data.fails(args);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+    let left = fs::read_dir(&data.root).unwrap().count();
+    assert_eq!(left, here, "nothing was made");
+    let empty = fs::read_dir(data.root.join("empty")).unwrap().count();
+    assert_eq!(empty, 0, "nothing was made");
+}
