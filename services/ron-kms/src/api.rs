@@ -45,12 +45,7 @@ pub fn router(kms: Kms, env: &Env, telemetry: &Telemetry) -> Router {
     let api = Api(Arc::new(Inner {
         kms,
         env: env.clone(),
-        refused: telemetry.counters(
-            "kms_refused_total",
-            "Requests refused, by the problem's code.",
-            &["code"],
-            MAX_CODES,
-        ),
+        refused: refused_counters(telemetry),
         auth_failures: telemetry.kernel().auth_failures.clone(),
     }));
     let mut router = Router::new();
@@ -132,6 +127,16 @@ fn routes() -> Vec<(Endpoint, MethodRouter<Api>)> {
         route(GET, "/v1/kms/audit/proof/{index}", Scope(&[AUDIT]), audit::proof),
         route(GET, "/v1/kms/openapi.json", Need::Caller, openapi),
     ]
+}
+
+/// Requests that were refused, by code.
+pub fn refused_counters(telemetry: &Telemetry) -> Counters {
+    telemetry.counters(
+        "kms_refused_total",
+        "Requests refused, by the problem's code.",
+        &["code"],
+        MAX_CODES,
+    )
 }
 
 /// More codes than the service has; the bound only stops a mistake.

@@ -256,6 +256,18 @@ impl Kms {
         key: KeyRef,
         nonce: Vec<u8>,
     ) -> Result<Attestation, KmsError> {
+        let result = self.attest_now(caller, key, nonce).await;
+        let failed = result.as_ref().err().map(KmsError::code);
+        self.0.metrics.count("attest", failed);
+        result
+    }
+
+    async fn attest_now(
+        &self,
+        caller: &Caller,
+        key: KeyRef,
+        nonce: Vec<u8>,
+    ) -> Result<Attestation, KmsError> {
         let engine = &self.0;
         let index = self.index();
         let entry = index.find(caller, &key.kid)?;

@@ -22,7 +22,7 @@ pub struct Metrics {
 }
 
 /// What is counted as an operation.
-const ACTIONS: [&str; 13] = [
+const ACTIONS: [&str; 14] = [
     "create",
     "import",
     "rotate",
@@ -36,6 +36,7 @@ const ACTIONS: [&str; 13] = [
     "wrap",
     "unwrap",
     "data_key",
+    "attest",
 ];
 
 impl Metrics {

@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
 use ron_core::{
     Env,
+    auth::AuthMode,
     bus::{Bus, KernelEvent},
     config::Reloadable,
     serve::TlsAccept,
@@ -211,11 +212,16 @@ fn greet(config: &Config, addr: std::net::SocketAddr, service: &Service) {
     if let Some(why) = &found.mismatch {
         say!("WARNING  no key is used: {why}");
     }
-    say!("try      KID=$(curl -s {url}/v1/kms/keys -H 'content-type: application/json' \\");
+    // Somebody else signs the tokens: where one goes is all that can be told.
+    let token = match config.auth.mode {
+        AuthMode::Passport => " -H \"authorization: Bearer $TOKEN\"",
+        AuthMode::None | AuthMode::Ingress => "",
+    };
+    say!("try      KID=$(curl -s {url}/v1/kms/keys{token} -H 'content-type: application/json' \\");
     say!(
         "           -d '{{\"purpose\":\"demo\",\"alg\":\"ed25519\"}}' | sed 's/.*\"kid\":\"\\([^\"#]*\\).*/\\1/')"
     );
-    say!("         curl -s {url}/v1/kms/sign -H 'content-type: application/json' \\");
+    say!("         curl -s {url}/v1/kms/sign{token} -H 'content-type: application/json' \\");
     say!("           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\"}}\"");
 }
 

@@ -16,7 +16,7 @@ use ron_io::{Data, Fatal, Logs, RunOptions, TokioOptions};
 use ron_kms::{
     config::{BackendKind, Config},
     keys::Secret,
-    keystore::Unlock,
+    keystore::{FILE, Unlock},
 };
 
 /// What may be set on the command line; `RON_KMS_*` variables and the file come after it.
@@ -117,7 +117,7 @@ pub fn check_store(config: &Config) -> Result<(), Fatal> {
 }
 
 fn store_file(config: &Config) -> PathBuf {
-    Path::new(&config.data_dir).join("keys.redb")
+    Path::new(&config.data_dir).join(FILE)
 }
 
 /// What opens the store of this configuration. A key file is made if the store does not exist yet.
