@@ -160,16 +160,23 @@ impl AuthError {
     pub fn problem(&self) -> Problem {
         let status = match self {
             AuthError::MissingScope | AuthError::UntrustedPeer => StatusCode::FORBIDDEN,
+            // The token may be fine: it is the service that lacks something.
+            AuthError::NoKeys => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::UNAUTHORIZED,
         };
         let problem = Problem::new(status, self.reason()).detail(self);
-        if status == StatusCode::UNAUTHORIZED {
-            problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-        } else {
-            problem
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            }
+            StatusCode::SERVICE_UNAVAILABLE => problem.retry_after(NO_KEYS_RETRY),
+            _ => problem,
         }
     }
 }
+
+/// Keys that are missing are asked for again within seconds.
+const NO_KEYS_RETRY: Duration = Duration::from_secs(1);
 
 /// Mode `none` on an address that others can reach would be an open door.
 pub fn check_bind(mode: &Mode, bind: SocketAddr) -> Result<(), String> {

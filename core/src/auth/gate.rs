@@ -1,9 +1,14 @@
 //! The door: a mode, the current keys, the verified tokens, and the count of refusals.
 //!
 //! Checking a request takes no lock but the token cache's, for a look-up; keys are a snapshot that one
-//! refresher replaces. An unknown key id nudges that refresher and is refused meanwhile.
+//! refresher replaces. An unknown key id nudges that refresher and is refused meanwhile. Who wants tokens but
+//! has no keys can let nobody in: [`Gate::tell`] makes readiness say so.
 
-use std::{net::IpAddr, sync::Arc, time::SystemTime};
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -15,6 +20,7 @@ use super::{
 };
 use crate::{
     lock::{LEAF, LockDecl, RankedMutex},
+    readiness,
     telemetry::{Counters, Telemetry},
 };
 
@@ -23,6 +29,8 @@ pub struct Gate {
     keys: ArcSwap<KeySet>,
     tokens: RankedMutex<TokenCache>,
     failures: Counters,
+    /// Open while there are keys.
+    readiness: OnceLock<readiness::Gate>,
     pub(super) unknown_kid: Notify,
 }
 
@@ -41,8 +49,15 @@ impl Gate {
             keys: ArcSwap::default(),
             tokens: RankedMutex::new(TOKENS, TokenCache::new(MAX_CACHED_TOKENS)),
             failures: telemetry.kernel().auth_failures.clone(),
+            readiness: OnceLock::new(),
             unknown_kid: Notify::new(),
         })
+    }
+
+    /// From now on this gate is open while there are keys. Told once, in mode `passport`, before the refresher runs.
+    pub fn tell(&self, readiness: readiness::Gate) {
+        let _ = self.readiness.set(readiness);
+        self.tell_readiness();
     }
 
     pub fn mode(&self) -> &Mode {
@@ -53,6 +68,7 @@ impl Gate {
     pub fn set_keys(&self, mut keys: KeySet) {
         keys.generation = self.keys.load().generation + 1;
         self.keys.store(Arc::new(keys));
+        self.tell_readiness();
     }
 
     pub fn has_keys(&self) -> bool {
@@ -82,6 +98,14 @@ impl Gate {
     /// Counts a refusal that was decided elsewhere, such as a missing scope.
     pub fn count(&self, error: AuthError) {
         self.failures.with(&[error.reason()]).inc();
+    }
+
+    fn tell_readiness(&self) {
+        match (self.readiness.get(), self.has_keys()) {
+            (None, _) => {}
+            (Some(gate), true) => gate.open(),
+            (Some(gate), false) => gate.close("there are no keys to check tokens with"),
+        }
     }
 
     fn check_token(

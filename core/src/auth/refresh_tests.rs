@@ -13,6 +13,8 @@ use super::*;
 use crate::{
     Rng,
     auth::{AuthError, Mode, Passport, test_tokens::*},
+    bus::Bus,
+    readiness::Readiness,
     telemetry::Telemetry,
     test_env::{EPOCH_S, World},
 };
@@ -217,8 +219,12 @@ fn a_hanging_or_broken_issuer_is_counted_and_cached_keys_go_on_working() {
     let (issuer, telemetry) = (issuer(&[1]), Telemetry::new("x", ""));
     let world = world(&issuer);
     let (env, gate) = (world.env(), gate(&telemetry));
+    let readiness = Readiness::new(env.clone(), Bus::new());
+    gate.tell(readiness.gate("auth_keys"));
+    assert!(!readiness.is_ready(), "nobody could be let in");
     let script = async {
         env.sleep(secs(1)).await;
+        assert!(readiness.is_ready());
         issuer.hang.store(true, Ordering::Relaxed);
         env.sleep(secs(243)).await;
         assert_eq!(ask(&gate, &env, 1).as_deref(), Ok("ada"));
@@ -244,6 +250,7 @@ fn a_hanging_or_broken_issuer_is_counted_and_cached_keys_go_on_working() {
             *issuer.answer.lock().unwrap() = Box::new(answer);
             env.sleep(secs(31)).await;
             assert_eq!(ask(&gate, &env, 1).as_deref(), Ok("ada"));
+            assert!(readiness.is_ready(), "a failed refresh changes nothing");
         }
         assert!(issuer.fetches.load(Ordering::Relaxed) >= before + 3);
         assert!(
@@ -254,6 +261,7 @@ fn a_hanging_or_broken_issuer_is_counted_and_cached_keys_go_on_working() {
         // An hour without renewal: the keys are dropped.
         env.sleep(secs(3600)).await;
         assert_eq!(ask(&gate, &env, 1), Err(AuthError::NoKeys));
+        assert!(!readiness.is_ready());
     };
     let url = http::Uri::from_static("https://issuer.test/keys");
     let kernel = telemetry.kernel().clone();

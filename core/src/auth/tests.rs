@@ -367,12 +367,13 @@ fn the_gate_remembers_tokens_rechecks_their_times_and_forgets_them_with_their_ke
 }
 
 #[test]
-fn refusals_are_401_with_a_challenge_or_403() {
+fn refusals_are_401_with_a_challenge_or_403_and_503_where_the_service_lacks_keys() {
     for (error, status) in [
         (AuthError::Expired, 401),
         (AuthError::MissingCredentials, 401),
         (AuthError::MissingScope, 403),
         (AuthError::UntrustedPeer, 403),
+        (AuthError::NoKeys, 503),
     ] {
         let problem = error.problem();
         assert_eq!(
@@ -383,6 +384,10 @@ fn refusals_are_401_with_a_challenge_or_403() {
         assert_eq!(
             response.headers().contains_key("www-authenticate"),
             status == 401
+        );
+        assert_eq!(
+            response.headers().contains_key("retry-after"),
+            status == 503
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The HTTP surface, `/v1/kms`: who may call what, how requests are read and answers written. No logic.
 //!
-//! Each route names the scope it needs, once, in [`routes`]; a caller is identified by the admission layer
+//! Each route names the scopes it needs, once, in [`routes`]; a caller is identified by the admission layer
 //! before, and one without an [`Identity`] is refused. Every refusal is a problem and counted by its code.
 
 mod answer;
@@ -45,12 +45,7 @@ pub fn router(kms: Kms, env: &Env, telemetry: &Telemetry) -> Router {
     let api = Api(Arc::new(Inner {
         kms,
         env: env.clone(),
-        refused: telemetry.counters(
-            "kms_refused_total",
-            "Requests refused, by the problem's code.",
-            &["code"],
-            MAX_CODES,
-        ),
+        refused: refused_counters(telemetry),
         auth_failures: telemetry.kernel().auth_failures.clone(),
     }));
     let mut router = Router::new();
@@ -74,10 +69,19 @@ pub struct Endpoint {
 pub enum Need {
     /// To be identified, no more.
     Caller,
-    /// This scope; the log is everybody's.
-    Scope(&'static str),
-    /// This scope and, unless nobody is identified, a tenant.
-    Tenant(&'static str),
+    /// All of these scopes; the log is everybody's.
+    Scope(&'static [&'static str]),
+    /// All of these scopes and, unless nobody is identified, a tenant.
+    Tenant(&'static [&'static str]),
+}
+
+impl Need {
+    pub fn scopes(self) -> &'static [&'static str] {
+        match self {
+            Need::Caller => &[],
+            Need::Scope(scopes) | Need::Tenant(scopes) => scopes,
+        }
+    }
 }
 
 pub const SIGN: &str = "kms:sign";
@@ -99,29 +103,40 @@ fn routes() -> Vec<(Endpoint, MethodRouter<Api>)> {
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     vec![
-        route(POST, "/v1/kms/sign", Tenant(SIGN), use_keys::sign),
-        route(POST, "/v1/kms/verify", Tenant(VERIFY), use_keys::verify),
-        route(POST, "/v1/kms/wrap", Tenant(WRAP), use_keys::wrap),
-        route(POST, "/v1/kms/unwrap", Tenant(UNWRAP), use_keys::unwrap),
-        route(POST, "/v1/kms/data-key", Tenant(WRAP), use_keys::data_key),
-        route(POST, "/v1/kms/attest", Tenant(READ), use_keys::attest),
-        route(POST, "/v1/kms/keys", Tenant(ROTATE), keys::create),
-        route(GET, "/v1/kms/keys", Tenant(READ), keys::list),
-        route(GET, "/v1/kms/keys/{kid}", Tenant(READ), keys::show),
-        route(GET, "/v1/kms/keys/{kid}/versions/{n}", Tenant(READ), keys::show_version),
-        route(POST, "/v1/kms/keys/{kid}/versions/{n}/disable", Tenant(ROTATE), keys::disable),
-        route(POST, "/v1/kms/keys/{kid}/versions/{n}/enable", Tenant(ROTATE), keys::enable),
-        route(POST, "/v1/kms/keys/{kid}/rotate", Tenant(ROTATE), keys::rotate),
-        route(POST, "/v1/kms/keys/{kid}/destroy", Tenant(ROTATE), keys::destroy),
-        route(POST, "/v1/kms/keys/{kid}/destroy/cancel", Tenant(ROTATE), keys::cancel_destroy),
-        route(Method::PUT, "/v1/kms/keys/{kid}/policy", Tenant(ROTATE), keys::set_policy),
-        route(POST, "/v1/kms/keys/{kid}/import", Tenant(ROTATE), keys::import),
-        route(GET, "/v1/kms/jwks.json", Tenant(READ), keys::jwks),
-        route(GET, "/v1/kms/audit/checkpoint", Scope(AUDIT), audit::checkpoint),
-        route(GET, "/v1/kms/audit/tile/{*path}", Scope(AUDIT), audit::tile),
-        route(GET, "/v1/kms/audit/proof/{index}", Scope(AUDIT), audit::proof),
+        route(POST, "/v1/kms/sign", Tenant(&[SIGN]), use_keys::sign),
+        route(POST, "/v1/kms/verify", Tenant(&[VERIFY]), use_keys::verify),
+        route(POST, "/v1/kms/wrap", Tenant(&[WRAP]), use_keys::wrap),
+        route(POST, "/v1/kms/unwrap", Tenant(&[UNWRAP]), use_keys::unwrap),
+        route(POST, "/v1/kms/data-key", Tenant(&[WRAP]), use_keys::data_key),
+        route(POST, "/v1/kms/attest", Tenant(&[READ]), use_keys::attest),
+        route(POST, "/v1/kms/keys", Tenant(&[ROTATE]), keys::create),
+        route(GET, "/v1/kms/keys", Tenant(&[READ]), keys::list),
+        route(GET, "/v1/kms/keys/{kid}", Tenant(&[READ]), keys::show),
+        route(GET, "/v1/kms/keys/{kid}/versions/{n}", Tenant(&[READ]), keys::show_version),
+        route(POST, "/v1/kms/keys/{kid}/versions/{n}/disable", Tenant(&[ROTATE]), keys::disable),
+        route(POST, "/v1/kms/keys/{kid}/versions/{n}/enable", Tenant(&[ROTATE]), keys::enable),
+        route(POST, "/v1/kms/keys/{kid}/rotate", Tenant(&[ROTATE]), keys::rotate),
+        route(POST, "/v1/kms/keys/{kid}/destroy", Tenant(&[ROTATE]), keys::destroy),
+        route(POST, "/v1/kms/keys/{kid}/destroy/cancel", Tenant(&[ROTATE]), keys::cancel_destroy),
+        route(Method::PUT, "/v1/kms/keys/{kid}/policy", Tenant(&[ROTATE]), keys::set_policy),
+        // It opens what was wrapped: who may not unwrap must not learn from its refusals what is inside.
+        route(POST, "/v1/kms/keys/{kid}/import", Tenant(&[ROTATE, UNWRAP]), keys::import),
+        route(GET, "/v1/kms/jwks.json", Tenant(&[READ]), keys::jwks),
+        route(GET, "/v1/kms/audit/checkpoint", Scope(&[AUDIT]), audit::checkpoint),
+        route(GET, "/v1/kms/audit/tile/{*path}", Scope(&[AUDIT]), audit::tile),
+        route(GET, "/v1/kms/audit/proof/{index}", Scope(&[AUDIT]), audit::proof),
         route(GET, "/v1/kms/openapi.json", Need::Caller, openapi),
     ]
+}
+
+/// Requests that were refused, by code.
+pub fn refused_counters(telemetry: &Telemetry) -> Counters {
+    telemetry.counters(
+        "kms_refused_total",
+        "Requests refused, by the problem's code.",
+        &["code"],
+        MAX_CODES,
+    )
 }
 
 /// More codes than the service has; the bound only stops a mistake.
@@ -173,9 +188,9 @@ impl Api {
         let (mut parts, body) = request.into_parts();
         let identity = parts.extensions.remove::<Identity>();
         let identity = identity.ok_or_else(|| self.unauthorised(AuthError::MissingCredentials))?;
-        if let Need::Scope(scope) | Need::Tenant(scope) = need {
+        for scope in need.scopes() {
             let allowed = identity.require(scope);
-            allowed.map_err(|error| self.unauthorised(error).with("scope", scope))?;
+            allowed.map_err(|error| self.unauthorised(error).with("scope", *scope))?;
         }
         if let Need::Tenant(_) = need {
             check_tenant(&identity)?;

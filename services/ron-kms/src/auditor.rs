@@ -678,7 +678,7 @@ struct Told {
     op_ids: OpIds,
     wall_ms: u64,
     /// Strict: the intent has the id, the outcome has the result.
-    intents: BTreeMap<Seq, (u64, crate::audit::record::OpId)>,
+    intents: BTreeMap<Seq, (u64, String, crate::audit::record::OpId)>,
 }
 
 impl Told {
@@ -697,14 +697,16 @@ impl Told {
         let (seq, found) = match &record.event {
             Event::Intent { seq, operation } => {
                 if let Some(op_id) = &operation.op_id {
-                    self.intents.insert(*seq, (record.index, op_id.clone()));
+                    let found = (record.index, operation.tenant.clone(), op_id.clone());
+                    self.intents.insert(*seq, found);
                 }
                 return;
             }
             Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
             Event::Operation { seq, operation, .. } => {
                 let op_id = operation.op_id.clone();
-                (*seq, op_id.map(|op_id| (record.index, op_id)))
+                let found = |op_id| (record.index, operation.tenant.clone(), op_id);
+                (*seq, op_id.map(found))
             }
             // Intents of an earlier life never have an outcome.
             Event::RestartGap { .. } | Event::Closed { .. } => {
@@ -713,7 +715,7 @@ impl Told {
             }
             _ => return,
         };
-        if let Some((index, op_id)) = found
+        if let Some((index, tenant, op_id)) = found
             && !framed.attachment.is_empty()
             && !ron_core::mutant!("kms.op_ids_forgotten")
         {
@@ -722,8 +724,9 @@ impl Told {
                 index,
                 result: framed.attachment.to_vec(),
             };
+            let (at_ms, now) = (record.at_ms, self.wall_ms);
             self.op_ids
-                .finish(op_id.id, op_id.request, record.at_ms, done, self.wall_ms);
+                .finish(&tenant, op_id.id, op_id.request, at_ms, done, now);
         }
     }
 }

@@ -165,13 +165,15 @@ ron_core::settings! {
         tenant_inflight: usize = 256 => 1..=65_536, restart;
         /// Keys kept at most.
         max_keys: usize = 10_000 => 1..=1_000_000, restart;
+        /// The shortest `rotate_after_ms` that a key's policy may have.
+        rotate_after_min_ms: u64 = 60_000 => 1..=86_400_000;
         /// What queued and running operations may take when the process is asked to stop.
         drain_deadline_ms: u64 = 3_000 => 1..=600_000, restart;
         /// Time between two renewals of the attestation evidence.
         attest_interval_ms: u64 = 60_000 => 10..=86_400_000, restart;
         /// Nonces of a key version reserved at a time: the most that a crash skips.
         nonce_range: u32 = 1_024 => 1..=1_048_576, restart;
-        /// Results kept for callers who repeat an `op_id`.
+        /// Results kept for callers who repeat an `op_id`; the tenant that holds most makes room.
         op_id_results: usize = 65_536 => 1..=1_000_000, restart;
         /// Bytes of those results.
         op_id_bytes: usize = 67_108_864 => 1..=1_073_741_824, restart;
@@ -201,6 +203,9 @@ impl Config {
                     say("auth.mode", reason);
                 }
             }
+        }
+        if self.data_dir.is_empty() {
+            say("data_dir", "must name a directory".into());
         }
         if self.backend == BackendKind::Pkcs11 {
             for (key, value) in [

@@ -32,7 +32,7 @@ use crate::{
     error::KmsError,
     in_place::{InPlace, Place},
     index::{Held, KeyIndex},
-    keys::Kid,
+    keys::{Kid, key::Policy},
     metrics::Metrics,
     nonces::Nonces,
     op_ids::{self, Begin, OpIds},
@@ -98,6 +98,7 @@ pub(crate) struct Job {
 /// An operation id under way: freed if its operation comes to nothing.
 pub(crate) struct OpGuard {
     engine: Arc<Engine>,
+    tenant: Arc<str>,
     pub id: Option<OpId>,
 }
 
@@ -117,19 +118,23 @@ impl Kms {
             ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
+        // What was promised before is given again, whatever became of the key or the backend since.
+        let op_id = match ask.op_id() {
+            None => None,
+            Some((kid, op_id)) => {
+                let tenant = engine.ring.index().find(&caller, kid)?.tenant.clone();
+                match engine.begin_op(&tenant, op_id)? {
+                    Ok(guard) => Some(guard),
+                    Err(done) => return Box::pin(self.replay(caller, ask, done)).await,
+                }
+            }
+        };
         let Checked { tenant, at_once } = engine.check_ask(&caller, &ask)?;
         if !engine.backend_up.load(Ordering::Relaxed) {
             return Err(KmsError::BackendUnavailable(
                 "the key backend is not available".into(),
             ));
         }
-        let op_id = match ask.op_id() {
-            None => None,
-            Some(op_id) => match engine.begin_op(&tenant, op_id)? {
-                Ok(guard) => Some(guard),
-                Err(done) => return Box::pin(self.replay(caller, ask, done)).await,
-            },
-        };
         let permit = engine.enter_quota(&tenant)?;
         if at_once && let Some(place) = engine.in_place.enter(&engine.queue) {
             return engine.serve_in_place(&caller, ask, permit, place).await;
@@ -167,19 +172,22 @@ impl Kms {
         answer.await.unwrap_or(Err(KmsError::WorkerLost))
     }
 
-    /// The answer that was given before. A data key is opened again: plain bytes are never kept.
+    /// The answer that was given before, with the newest evidence if evidence is asked for. A data key is
+    /// opened again, which its version must still allow: plain bytes are never kept.
     async fn replay(
         &self,
         caller: Caller,
         ask: Ask,
         done: op_ids::Done,
     ) -> Result<Reply, KmsError> {
-        let (kid, context) = match ask {
-            Ask::Sign { key, .. } | Ask::Wrap { key, .. } => (key.kid, Vec::new()),
-            Ask::DataKey { key, context, .. } => (key.kid, context),
+        let (kid, context, attest) = match ask {
+            Ask::Sign { key, attest, .. } => (key.kid, Vec::new(), attest),
+            Ask::Wrap { key, .. } => (key.kid, Vec::new(), false),
+            Ask::DataKey { key, context, .. } => (key.kid, context, false),
             _ => return Err(KmsError::OpIdConflict),
         };
-        match replay::decode(&kid, &done)? {
+        let evidence = attest.then(|| self.evidence()).flatten();
+        match replay::decode(&kid, &done, evidence)? {
             Reply::DataKey {
                 key, blob, receipt, ..
             } => {
@@ -243,6 +251,18 @@ impl Kms {
 
     /// A fresh statement over the caller's nonce and this key.
     pub async fn attest(
+        &self,
+        caller: &Caller,
+        key: KeyRef,
+        nonce: Vec<u8>,
+    ) -> Result<Attestation, KmsError> {
+        let result = self.attest_now(caller, key, nonce).await;
+        let failed = result.as_ref().err().map(KmsError::code);
+        self.0.metrics.count("attest", failed);
+        result
+    }
+
+    async fn attest_now(
         &self,
         caller: &Caller,
         key: KeyRef,
@@ -333,7 +353,10 @@ impl Engine {
         let now = self.env.wall_ms();
         let kid = match ask {
             Ask::Create {
-                tenant, algorithm, ..
+                tenant,
+                algorithm,
+                policy,
+                ..
             } => {
                 let max = self.config.load().max_keys;
                 if !caller.may_touch(tenant) {
@@ -342,6 +365,7 @@ impl Engine {
                 let info = self.backend.info();
                 let offered = info.supports(*algorithm);
                 offered.map_err(|error| KmsError::from_backend(error, info.name))?;
+                self.check_policy(policy)?;
                 if index.len() >= max {
                     return Err(KmsError::TooManyKeys { max });
                 }
@@ -362,6 +386,10 @@ impl Engine {
                     )));
                 }
                 let entry = index.find(caller, &key.kid)?;
+                let max = replay::most_messages(entry.key.algorithm());
+                if op_id.is_some() && messages.len() > max {
+                    return Err(KmsError::BatchTooLarge { max });
+                }
                 let version = entry.version(key);
                 if !ron_core::mutant!("kms.disabled_signs") {
                     entry.key.may_sign(version, now)?;
@@ -384,7 +412,12 @@ impl Engine {
                 entry.key.may_unwrap(key.version(), now)?;
                 key.kid()
             }
-            Ask::Import { kid, .. } | Ask::Rotate { kid, .. } | Ask::SetPolicy { kid, .. } => kid,
+            Ask::SetPolicy { kid, policy } => {
+                index.find(caller, kid)?;
+                self.check_policy(policy)?;
+                kid
+            }
+            Ask::Import { kid, .. } | Ask::Rotate { kid, .. } => kid,
             Ask::Disable(key) | Ask::Enable(key) => key.kid(),
             Ask::ScheduleDestroy { key, .. } | Ask::CancelDestroy { key } => &key.kid,
         };
@@ -394,10 +427,20 @@ impl Engine {
         })
     }
 
+    /// Each rotation makes a version, and a key has only so many.
+    fn check_policy(&self, policy: &Policy) -> Result<(), KmsError> {
+        let least = self.config.load().rotate_after_min_ms;
+        match policy.rotate_after_ms {
+            // Zero is no time at all, whatever is configured: the key itself refuses it.
+            Some(after) if (1..least).contains(&after) => Err(KmsError::RotateTooSoon { least }),
+            _ => Ok(()),
+        }
+    }
+
     /// `Err` with the result that was given before.
     fn begin_op(
         self: &Arc<Self>,
-        tenant: &str,
+        tenant: &Arc<str>,
         ask: &OpIdAsk,
     ) -> Result<Result<OpGuard, op_ids::Done>, KmsError> {
         let id = op_ids::digest_of(tenant, &ask.id);
@@ -408,6 +451,7 @@ impl Engine {
         match begun {
             Begin::New => Ok(Ok(OpGuard {
                 engine: self.clone(),
+                tenant: tenant.clone(),
                 id: Some(OpId {
                     id,
                     request: ask.request,
@@ -510,7 +554,7 @@ impl OpGuard {
         if let Some(op) = self.id.take() {
             let now = self.engine.env.wall_ms();
             let mut ids = self.engine.op_ids.lock();
-            ids.finish(op.id, op.request, now, done, now);
+            ids.finish(&self.tenant, op.id, op.request, now, done, now);
         }
     }
 }
@@ -542,11 +586,12 @@ impl Ask {
         }
     }
 
-    pub fn op_id(&self) -> Option<&OpIdAsk> {
+    /// With the key that it is about.
+    fn op_id(&self) -> Option<(&Kid, &OpIdAsk)> {
         match self {
-            Ask::Sign { op_id, .. } | Ask::Wrap { op_id, .. } | Ask::DataKey { op_id, .. } => {
-                op_id.as_ref()
-            }
+            Ask::Sign { key, op_id, .. }
+            | Ask::Wrap { key, op_id, .. }
+            | Ask::DataKey { key, op_id, .. } => Some((&key.kid, op_id.as_ref()?)),
             _ => None,
         }
     }

@@ -35,6 +35,8 @@ pub enum KmsError {
     Refused(#[from] key::Refusal),
     #[error("the head is {head}, not {expected}")]
     HeadMoved { expected: u32, head: u32 },
+    #[error("a key is rotated by its policy after {least} ms at the earliest")]
+    RotateTooSoon { least: u64 },
     #[error("there are {max} keys: no more are kept")]
     TooManyKeys { max: usize },
     #[error(transparent)]
@@ -57,6 +59,8 @@ pub enum KmsError {
     OpIdConflict,
     #[error("an operation with this op_id is under way")]
     OpIdInFlight,
+    #[error("with an op_id at most {max} messages are signed at once by this algorithm")]
+    BatchTooLarge { max: usize },
     #[error("the key index is {age_ms} ms old and cannot be refreshed")]
     VerifyCacheExpired { age_ms: u64 },
     #[error("record {index} is not under a checkpoint yet")]
@@ -74,7 +78,9 @@ impl KmsError {
             KmsError::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
             KmsError::NoSuchKey | KmsError::NoSuchRecord => StatusCode::NOT_FOUND,
             KmsError::ForeignTenant => StatusCode::FORBIDDEN,
-            KmsError::Unsupported(..) => StatusCode::UNPROCESSABLE_ENTITY,
+            KmsError::Unsupported(..) | KmsError::RotateTooSoon { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             KmsError::Refused(refusal) => refusal_status(refusal),
             KmsError::HeadMoved { .. }
             | KmsError::TooManyKeys { .. }
@@ -84,6 +90,7 @@ impl KmsError {
             KmsError::Signing(error) => signing_status(error),
             KmsError::Sealing(error) => sealing_status(error),
             KmsError::Nonce(NonceError::Exhausted) => StatusCode::CONFLICT,
+            KmsError::BatchTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             KmsError::Invalid(_) => StatusCode::BAD_REQUEST,
             KmsError::BackendDamaged(_) => StatusCode::INTERNAL_SERVER_ERROR,
             KmsError::Draining
@@ -110,6 +117,7 @@ impl KmsError {
             KmsError::Unsupported(..) => "alg_unsupported",
             KmsError::Refused(refusal) => refusal_code(refusal),
             KmsError::HeadMoved { .. } => "head_moved",
+            KmsError::RotateTooSoon { .. } => "rotate_after_too_short",
             KmsError::TooManyKeys { .. } => "too_many_keys",
             KmsError::Signing(error) => signing_code(error),
             KmsError::Sealing(error) => sealing_code(error),
@@ -126,6 +134,7 @@ impl KmsError {
             }
             KmsError::OpIdConflict => "op_id_conflict",
             KmsError::OpIdInFlight => "op_id_in_flight",
+            KmsError::BatchTooLarge { .. } => "batch_too_large",
             KmsError::VerifyCacheExpired { .. } => "verify_cache_expired",
             KmsError::NotCovered { .. } => "not_covered",
             KmsError::NoSuchRecord => "record_not_found",
@@ -232,7 +241,7 @@ fn signing_code(error: &SigningError) -> &'static str {
 
 fn sealing_status(error: &SealingError) -> StatusCode {
     match error {
-        SealingError::Failed(_) | SealingError::BadSecret(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        SealingError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         SealingError::NotForWrapping(_) => StatusCode::CONFLICT,
         SealingError::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
@@ -243,7 +252,8 @@ fn sealing_code(error: &SealingError) -> &'static str {
     match error {
         SealingError::NotForWrapping(_) => "wrong_use",
         SealingError::TooLong => "too_long",
-        SealingError::Failed(_) | SealingError::BadSecret(_) => "wrapping_failed",
+        SealingError::Failed(_) => "wrapping_failed",
+        SealingError::BadSecret(_) => "secret_invalid",
         SealingError::NotOffered(_) => "alg_unsupported",
         _ => "blob_invalid",
     }

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use ron_core::{backoff::Backoff, supervisor::TaskContext};
 
-use crate::{changes, engine::Engine};
+use crate::{ask::Caller, changes, engine::Engine};
 
 const RECONNECT: Backoff = Backoff::band(
     Duration::from_millis(100),
@@ -17,6 +17,7 @@ const RECONNECT: Backoff = Backoff::band(
 pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContext) {
     let mut rng = context.env.rng();
     let mut failures = 0;
+    let mut full = 0;
     loop {
         let up = tokio::select! {
             biased;
@@ -27,6 +28,7 @@ pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContex
             true => {
                 failures = 0;
                 changes::housekeep(&engine).await;
+                full = tell_full(&engine, full);
                 pace
             }
             false => {
@@ -41,4 +43,27 @@ pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContex
             () = context.env.sleep(pause) => {}
         }
     }
+}
+
+/// Says once of each key that its policy can rotate it no more; returns how many there are.
+fn tell_full(engine: &Engine, before: usize) -> usize {
+    let everyone = Caller {
+        actor: String::new(),
+        tenant: None,
+    };
+    let index = engine.ring.index();
+    let keys = index.visible(&everyone);
+    let full = keys
+        .iter()
+        .filter(|entry| entry.key.is_full() && entry.key.policy().rotate_after_ms.is_some())
+        .count();
+    if full > before {
+        let keys = full - before;
+        tracing::warn!(
+            keys,
+            "keys have all the versions they may have and are not rotated any more: create others"
+        );
+    }
+    engine.metrics.keys_full.set(full as i64);
+    full
 }

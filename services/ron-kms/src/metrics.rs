@@ -11,6 +11,7 @@ pub struct Metrics {
     pub integrity_failed: IntCounter,
     pub verify_cache_expired: IntCounter,
     pub verify_cache_age_ms: IntGauge,
+    pub keys_full: IntGauge,
     pub io_timeouts: Counters,
     pub backoff_retries: Counters,
     pub quota_reject: Counters,
@@ -21,7 +22,7 @@ pub struct Metrics {
 }
 
 /// What is counted as an operation.
-const ACTIONS: [&str; 13] = [
+const ACTIONS: [&str; 14] = [
     "create",
     "import",
     "rotate",
@@ -35,6 +36,7 @@ const ACTIONS: [&str; 13] = [
     "wrap",
     "unwrap",
     "data_key",
+    "attest",
 ];
 
 impl Metrics {
@@ -63,6 +65,10 @@ impl Metrics {
             verify_cache_age_ms: telemetry.gauge(
                 "verify_cache_age_ms",
                 "Age of the key index while the backend is out; 0 otherwise.",
+            ),
+            keys_full: telemetry.gauge(
+                "kms_keys_full",
+                "Keys that their policy would rotate, but that have as many versions as a key may have.",
             ),
             io_timeouts: kernel.io_timeouts.clone(),
             backoff_retries: kernel.backoff_retries.clone(),

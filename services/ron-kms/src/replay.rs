@@ -1,12 +1,14 @@
 //! Results as the audit log keeps them beside their records, for callers who repeat an operation id.
 //!
-//! Signatures and wrapped bytes only: a data key's plain bytes are never kept, they are unwrapped again.
+//! Signatures and wrapped bytes only: a data key's plain bytes are never kept, they are unwrapped again;
+//! evidence is not kept either, the newest goes with each answer that asks for it.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     ask::{Receipt, Reply},
+    audit::frames::MAX_ATTACHMENT,
     error::KmsError,
     keys::{Algorithm, Kid, Secret, signing::Signature},
     op_ids::Done,
@@ -62,8 +64,27 @@ pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     serde_json::to_vec(&kept).ok()
 }
 
-/// The reply again; a data key without its plain bytes.
-pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {
+/// The most messages whose signatures by this algorithm can be kept, whatever its version.
+pub fn most_messages(algorithm: Algorithm) -> usize {
+    MAX_ATTACHMENT.saturating_sub(FRAME) / each_len(algorithm).max(1)
+}
+
+/// What one message adds to a kept result: its list, and the comma before the next one.
+fn each_len(algorithm: Algorithm) -> usize {
+    let part = |part: &Algorithm| {
+        let signature = part.signature_len().unwrap_or(0);
+        let text = base64::encoded_len(signature, false).unwrap_or(usize::MAX / 4);
+        part.name().len() + text + r#"["",""],"#.len()
+    };
+    let parts: usize = algorithm.parts().iter().map(part).sum();
+    parts + "[]".len()
+}
+
+/// Names, brackets, the longest version and the longest name of an algorithm: less than this.
+const FRAME: usize = 128;
+
+/// The reply again, with this evidence; a data key without its plain bytes.
+pub fn decode(kid: &Kid, done: &Done, evidence: Option<String>) -> Result<Reply, KmsError> {
     let damaged = || KmsError::Store("a kept result is damaged".into());
     let kept: Kept = serde_json::from_slice(&done.result).map_err(|_| damaged())?;
     let receipt = Receipt {
@@ -88,7 +109,7 @@ pub fn decode(kid: &Kid, done: &Done) -> Result<Reply, KmsError> {
                     parts.iter().map(part).collect::<Result<_, KmsError>>()
                 })
                 .collect::<Result<_, _>>()?,
-            attestation: None,
+            attestation: evidence,
             receipt,
         },
         Kept::Wrapped { version, blob } => Reply::Wrapped {

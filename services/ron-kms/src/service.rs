@@ -15,7 +15,7 @@ use axum::Router;
 use ron_core::{
     Env,
     admission::{Admission, Reject},
-    auth::{Gate as AuthGate, JwksPolicy, KeySet, refresh_loop},
+    auth::{Gate as AuthGate, JwksPolicy, KeySet, Mode as AuthMode, refresh_loop},
     bus::Bus,
     front::front,
     lifecycle::Escalate,
@@ -186,6 +186,9 @@ impl Service {
         let mode = config.auth.to_mode();
         let mode = mode.map_err(|_| KmsError::Invalid("auth.* is not valid".into()))?;
         let auth = AuthGate::new(mode, &telemetry);
+        if matches!(auth.mode(), AuthMode::Passport(_)) {
+            auth.tell(readiness.gate("auth_keys"));
+        }
         if let Some(keys) = options.token_keys.clone() {
             auth.set_keys(keys);
         }

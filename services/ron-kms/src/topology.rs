@@ -11,8 +11,8 @@ use ron_core::{
 };
 
 use crate::{
-    attester, auditor, config::Config, config_watch, engine, journal, metrics::Metrics, nonces,
-    ring,
+    api, attester, auditor, config::Config, config_watch, engine, journal, metrics::Metrics,
+    nonces, ring,
 };
 
 pub const NAME: &str = "ron-kms";
@@ -278,6 +278,7 @@ struct AuditPolicy {
 pub fn page() -> (&'static str, String) {
     let telemetry = Telemetry::new(NAME, "");
     Metrics::new(&telemetry);
+    api::refused_counters(&telemetry);
     (
         "ron-kms.md",
         declare(&Config::default())

@@ -29,6 +29,11 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
         .post("/wrap", &json!({ "kid": wrapping, "plaintext": "AA" }))
         .json;
     let cut = blob["wrapped"].as_str().unwrap()[..20].to_owned();
+    let short = json!({ "kid": wrapping, "plaintext": "A".repeat(42) });
+    let short = kms.post("/wrap", &short).json;
+    let import = json!({ "wrapped": short["wrapped"], "under": short["kid"] });
+    let [import_wrapping, import_signing] =
+        [&wrapping, &signing].map(|kid| format!("/keys/{kid}/import"));
     let before = kms.get("/keys?limit=1000").json;
 
     let create = |more: Value| {
@@ -62,6 +67,12 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
             create(json!({ "policy": { "min_version": 2 } })),
             400,
             "min_version_out_of_range",
+        ),
+        (
+            "/keys",
+            create(json!({ "policy": { "rotate_after_ms": 59_999 } })),
+            422,
+            "rotate_after_too_short",
         ),
         (
             "/sign",
@@ -123,6 +134,9 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
             422,
             "blob_invalid",
         ),
+        // 31 bytes
+        (&*import_wrapping, import.clone(), 422, "secret_invalid"),
+        (&*import_signing, import, 422, "secret_invalid"),
     ];
     let document = Document::new();
     for (path, body, status, code) in table {

@@ -9,7 +9,7 @@ use api_support::{Bench, KID, nobody, request, schema::Document};
 use http::{Method, StatusCode, header};
 use ron_core::problem::Problem;
 use ron_kms::{
-    api::{self, Need, parse, requests},
+    api::{self, parse, requests},
     audit::log,
     error::KmsError,
     keys::{
@@ -83,10 +83,7 @@ fn the_document_and_the_router_have_the_same_routes_and_scopes() {
         ));
     }
     let routed = api::endpoints().into_iter().map(|endpoint| {
-        let scopes = match endpoint.need {
-            Need::Caller => "[]".to_owned(),
-            Need::Scope(scope) | Need::Tenant(scope) => format!("[\"{scope}\"]"),
-        };
+        let scopes = Value::from(endpoint.need.scopes()).to_string();
         let path = endpoint.path.replace("{*path}", "{path}");
         (endpoint.method.to_string(), path, scopes)
     });
@@ -180,6 +177,28 @@ fn a_field_that_the_document_does_not_list_is_refused_at_every_depth() {
 }
 
 #[test]
+fn a_list_of_the_values_is_no_object_at_any_depth() {
+    for (name, examples) in examples(&Document::new()) {
+        for example in examples {
+            for place in objects(&example, String::new()) {
+                let mut body = example.clone();
+                let object = body.pointer_mut(&place).unwrap();
+                let values = object.as_object().unwrap().values().cloned();
+                *object = Value::Array(values.collect());
+                let problem = parser(&name)(body.to_string().as_bytes()).unwrap_err();
+                let told = (problem.status(), problem.code());
+                let expected = (StatusCode::UNPROCESSABLE_ENTITY, "invalid_field");
+                assert_eq!(told, expected, "{name} {place}");
+                assert!(problem.to_string().contains("an object"), "{problem}");
+            }
+        }
+    }
+    // As many values as the request has fields, in their order.
+    let made = parse::<requests::Create>(br#"[null,"seq","ed25519",null]"#);
+    assert_eq!(made.unwrap_err().code(), "invalid_field");
+}
+
+#[test]
 fn requests_have_the_fields_that_the_document_lists_and_need_those_it_requires() {
     let document = Document::new();
     for (name, examples) in examples(&document) {
@@ -243,8 +262,10 @@ fn every_reference_leads_somewhere_and_every_schema_is_used() {
 
 #[test]
 fn every_error_of_the_service_is_documented_under_its_status() {
-    let responses = Document::new().0["components"]["responses"].clone();
-    let responses = responses.as_object().unwrap();
+    let document = Document::new();
+    let codes = document.named("Problem")["properties"]["code"]["enum"].as_array();
+    let codes = codes.expect("a list of all codes");
+    let responses = document.0["components"]["responses"].as_object().unwrap();
     for error in errors() {
         let listed = responses.iter().find(|(_, about)| {
             let codes = about["x-codes"].as_array().unwrap();
@@ -252,6 +273,7 @@ fn every_error_of_the_service_is_documented_under_its_status() {
                 && status(&document_status(about, responses)) == error.status()
         });
         assert!(listed.is_some(), "{} {}", error.status(), error.code());
+        assert!(codes.contains(&error.code().into()), "{}", error.code());
     }
 }
 
@@ -294,6 +316,7 @@ fn errors() -> Vec<KmsError> {
             head: 2,
         },
         KmsError::TooManyKeys { max: 1 },
+        KmsError::RotateTooSoon { least: 1 },
         KmsError::Nonce(NonceError::Exhausted),
         KmsError::BackendUnavailable(String::new()),
         KmsError::BackendDamaged(String::new()),
@@ -303,6 +326,7 @@ fn errors() -> Vec<KmsError> {
         KmsError::Audit(log::Refusal::NotReserved),
         KmsError::OpIdConflict,
         KmsError::OpIdInFlight,
+        KmsError::BatchTooLarge { max: 1 },
         KmsError::VerifyCacheExpired { age_ms: 1 },
         KmsError::NotCovered { index: 1 },
         KmsError::NoSuchRecord,
@@ -344,6 +368,7 @@ fn errors() -> Vec<KmsError> {
         SealingError::NotForWrapping(ed),
         SealingError::NotOffered(ed),
         SealingError::TooLong,
+        SealingError::BadSecret(ed),
         SealingError::NotABlob,
         SealingError::DoesNotOpen,
         SealingError::Failed(ed),

@@ -419,6 +419,17 @@ fn a_statement_about_a_key_is_signed_over_the_nonce(kms: Running) {
     let verified =
         UnparsedPublicKey::new(&ED25519, public).verify(statement.as_bytes(), &signature);
     assert!(verified.is_ok());
+    let counted = |code: &str| {
+        let name = format!("kms_operations_total{{action=\"attest\",code=\"{code}\"}}");
+        kms.metric(&name)
+    };
+    assert_eq!(counted("ok"), 1.0);
+    let missing = kms.post(
+        "/attest",
+        &json!({ "kid": format!("{kid}#v9"), "nonce": nonce }),
+    );
+    assert_eq!(missing.code(), "version_not_found");
+    assert_eq!(counted("version_not_found"), 1.0);
     let statement: Value = serde_json::from_str(statement).unwrap();
     assert_eq!(statement["key"]["nonce"], nonce);
     assert_eq!(statement["key"]["kid"], format!("{kid}#v1"));

@@ -1,4 +1,4 @@
-//! `ron-kms audit` as a user meets it: exit codes, one line of error, text and JSON.
+//! `ron-kms` as a user meets it: exit codes, one line of error, text and JSON.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs the real binary on real files"
@@ -8,8 +8,9 @@ mod written;
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 use ron_io::FileDisk;
@@ -189,4 +190,99 @@ fn a_receipt_needs_one_file_and_a_key() {
     assert_eq!(code, 1);
     let (code, _) = data.fails(&verify("receipt", &["--key", "keys", "--entry", "keys"]));
     assert_eq!(code, 1);
+}
+
+fn serve(more: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ron-kms"));
+    command.args(["serve", "--log", "off", "--set", "bind=127.0.0.1:0"]);
+    command.args(["--set", "backend=memory"]).args(more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn stop(service: &Child) {
+    let stop = Command::new("kill").arg(service.id().to_string()).status();
+    assert!(stop.unwrap().success());
+}
+
+#[test]
+fn a_service_whose_output_nobody_reads_serves_and_ends_in_order() {
+    let mut service = serve(&[]);
+    let mut first = String::new();
+    let mut reader = BufReader::new(service.stdout.take().unwrap());
+    reader.read_line(&mut first).unwrap();
+    assert!(first.contains("listens on http://127.0.0.1:"), "{first}");
+    drop(reader);
+    // Its last words find nobody either.
+    stop(&service);
+    let ended = service.wait_with_output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), error.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_has_no_store_or_no_directory_is_refused_and_nothing_is_made() {
+    let data = Data::new("nothing-made");
+    fs::create_dir(data.root.join("empty")).unwrap();
+    let here = fs::read_dir(&data.root).unwrap().count();
+    let table: [(&[&str], &str); 5] = [
+        (
+            &["rekey", "--set", "data_dir=empty", "--new-key-file", "new"],
+            "empty/keys.redb: there is no key store",
+        ),
+        (
+            &["rekey", "--set", "data_dir=absent", "--new-key-file", "new"],
+            "absent/keys.redb: there is no key store",
+        ),
+        (
+            &["rekey", "--set", "backend=memory", "--new-key-file", "new"],
+            "has no key store",
+        ),
+        (
+            &["rekey", "--set", "data_dir=", "--new-key-file", "new"],
+            "`data_dir` = \"\": must name a directory",
+        ),
+        (
+            &["serve", "--set", "data_dir=", "--set", "bind=127.0.0.1:0"],
+            "`data_dir` = \"\": must name a directory",
+        ),
+    ];
+    for (args, said) in table {
+        let (code, error) = data.fails(args);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+    let left = fs::read_dir(&data.root).unwrap().count();
+    assert_eq!(left, here, "nothing was made");
+    let empty = fs::read_dir(data.root.join("empty")).unwrap().count();
+    assert_eq!(empty, 0, "nothing was made");
+}
+
+#[test]
+fn the_lines_to_try_carry_a_token_where_one_is_needed() {
+    let passport = [
+        "auth.mode=passport",
+        "auth.passport.issuer=https://issuer.test",
+        "auth.passport.audience=ron-kms",
+        "auth.passport.jwks_url=http://127.0.0.1:1/jwks.json",
+    ];
+    let passport: Vec<&str> = passport.iter().flat_map(|set| ["--set", set]).collect();
+    for (more, tokens) in [(&[][..], 0), (&passport, 2)] {
+        let mut service = serve(more);
+        let reader = BufReader::new(service.stdout.take().unwrap());
+        let mut curls = Vec::new();
+        // The last line of the greeting continues the second call.
+        for line in reader.lines().map(Result::unwrap) {
+            let last = line.contains("aGVsbG8");
+            curls.extend(Some(line).filter(|line| line.contains("curl")));
+            if last {
+                break;
+            }
+        }
+        stop(&service);
+        service.wait().unwrap();
+        let with = |line: &&String| line.contains("-H \"authorization: Bearer $TOKEN\"");
+        assert_eq!(curls.len(), 2, "{curls:?}");
+        assert_eq!(curls.iter().filter(with).count(), tokens, "{curls:?}");
+    }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use ron_core::problem::{Problem, read_body};
 use serde::de::DeserializeOwned;
 
-use super::fields::NOT_BASE64;
+use super::fields::{NOT_BASE64, Object};
 
 /// A JSON body as it came.
 pub async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
@@ -35,10 +35,10 @@ pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Parses a request. Any bytes are one or are refused.
+/// Parses a request, which is an object. Any bytes are one or are refused.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     match serde_json::from_slice(body) {
-        Ok(request) => Ok(request),
+        Ok(Object(request)) => Ok(request),
         Err(_) => explain(body),
     }
 }
@@ -55,7 +55,8 @@ fn is_json(kind: &[u8]) -> bool {
 fn explain<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut source = serde_json::Deserializer::from_slice(body);
     let parsed = serde_path_to_error::deserialize(&mut source);
-    let request = parsed.map_err(|error| problem(error.inner(), &error.path().to_string()))?;
+    let Object(request) =
+        parsed.map_err(|error| problem(error.inner(), &error.path().to_string()))?;
     source.end().map_err(|error| problem(&error, "."))?;
     Ok(request)
 }

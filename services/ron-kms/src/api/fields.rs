@@ -8,7 +8,7 @@ use std::{fmt, marker::PhantomData};
 use base64::{DecodeSliceError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, SeqAccess, Visitor},
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use zeroize::Zeroizing;
 
@@ -55,6 +55,10 @@ pub struct OpId(pub String);
 /// A list of at least one and at most `MAX`; a longer one is refused where it grows too long.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bounded<T, const MAX: usize>(pub Vec<T>);
+
+/// A JSON object, and nothing else: left alone, serde would take a list of the fields' values for one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Object<T>(pub T);
 
 pub fn is_label(text: &str) -> bool {
     let printable = |b: u8| b.is_ascii_graphic() || b == b' ';
@@ -218,6 +222,26 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
             true => Err(A::Error::custom(format_args!("1 to {MAX} are allowed"))),
             false => Ok(Bounded(list)),
         }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        source.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members)).map(Object)
     }
 }
 

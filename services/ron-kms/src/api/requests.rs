@@ -9,7 +9,7 @@ use ron_core::problem::Problem;
 use serde::Deserialize;
 
 use super::fields::{
-    AlgName, Binary, Bounded, KeyName, Label, OpId, Prehashed, SecretBinary, VersionName,
+    AlgName, Binary, Bounded, KeyName, Label, Object, OpId, Prehashed, SecretBinary, VersionName,
 };
 use crate::{
     ask::{Ask, Caller, KeyRef, OpIdAsk, VerifyAsk},
@@ -39,7 +39,7 @@ pub struct Create {
     pub tenant: Option<Label>,
     pub purpose: Label,
     pub alg: AlgName,
-    pub policy: Option<FirstPolicy>,
+    pub policy: Option<Object<FirstPolicy>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,8 +94,8 @@ pub struct Nothing {}
 pub struct Sign {
     pub kid: KeyName,
     pub message: Option<Binary>,
-    pub prehash: Option<Prehashed>,
-    pub messages: Option<Bounded<Item, MAX_BATCH>>,
+    pub prehash: Option<Object<Prehashed>>,
+    pub messages: Option<Bounded<Object<Item>, MAX_BATCH>>,
     pub op_id: Option<OpId>,
     #[serde(default)]
     pub attest: bool,
@@ -106,7 +106,7 @@ pub struct Sign {
 #[serde(deny_unknown_fields)]
 pub struct Item {
     pub message: Option<Binary>,
-    pub prehash: Option<Prehashed>,
+    pub prehash: Option<Object<Prehashed>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,8 +114,8 @@ pub struct Item {
 pub struct Verify {
     pub kid: KeyName,
     pub message: Option<Binary>,
-    pub prehash: Option<Prehashed>,
-    pub sigs: Bounded<Sig, MAX_SIGNATURES>,
+    pub prehash: Option<Object<Prehashed>>,
+    pub sigs: Bounded<Object<Sig>, MAX_SIGNATURES>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -176,7 +176,8 @@ impl Create {
             return Err(Problem::from(&KmsError::ForeignTenant));
         }
         let tenant = named.or_else(|| caller.tenant.clone());
-        let policy = self.policy.as_ref();
+        let policy = self.policy.map(|Object(policy)| policy);
+        let policy = policy.as_ref();
         Ok(Ask::Create {
             tenant: tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             purpose: self.purpose.0,
@@ -242,7 +243,7 @@ impl Sign {
             (None, None, Some(batch)) => {
                 let items = batch.0.into_iter().enumerate();
                 items
-                    .map(|(at, item)| one(item.message, item.prehash, Some(at)))
+                    .map(|(at, Object(item))| one(item.message, item.prehash, Some(at)))
                     .collect::<Result<_, _>>()?
             }
             (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => return Err(not_one(None)),
@@ -259,7 +260,7 @@ impl Sign {
 
 impl Verify {
     pub fn into_ask(self) -> Result<VerifyAsk, Problem> {
-        let signatures = self.sigs.0.into_iter().map(|sig| Signature {
+        let signatures = self.sigs.0.into_iter().map(|Object(sig)| Signature {
             algorithm: sig.alg.0,
             bytes: sig.sig.0,
         });
@@ -324,12 +325,12 @@ fn op_id(id: Option<OpId>, body: &[u8]) -> Option<OpIdAsk> {
 
 fn one(
     message: Option<Binary>,
-    prehash: Option<Prehashed>,
+    prehash: Option<Object<Prehashed>>,
     at: Option<usize>,
 ) -> Result<Message, Problem> {
     match (message, prehash) {
         (Some(message), None) => Ok(Message::Whole(message.0)),
-        (None, Some(prehash)) => Ok(prehash.into()),
+        (None, Some(Object(prehash))) => Ok(prehash.into()),
         _ => Err(not_one(at)),
     }
 }

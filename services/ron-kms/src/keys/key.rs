@@ -196,7 +196,7 @@ impl Key {
 
     /// A new head, enabled; earlier versions stay as they are. Returns its number.
     pub fn rotate(&mut self, now: WallMs) -> Result<u32, Refusal> {
-        if self.versions.len() >= MAX_VERSIONS {
+        if self.is_full() {
             return Err(Refusal::TooManyVersions);
         }
         let head = self.head() + 1;
@@ -303,9 +303,15 @@ impl Key {
         lost
     }
 
-    /// A key whose newest version is out of use is not made usable again by a schedule.
+    /// A key whose newest version is out of use is not made usable again by a schedule; one that can have no
+    /// more versions is left as it is.
     pub fn may_rotate_by_itself(&self, now: WallMs) -> bool {
-        self.check_enabled(self.head(), now).is_ok()
+        !self.is_full() && self.check_enabled(self.head(), now).is_ok()
+    }
+
+    /// It has as many versions as a key may have.
+    pub fn is_full(&self) -> bool {
+        self.versions.len() >= MAX_VERSIONS
     }
 
     /// The version meant by a caller who names none: the newest that is not destroyed.

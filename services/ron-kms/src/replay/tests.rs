@@ -22,7 +22,7 @@ fn again(reply: &Reply) -> Reply {
         index: 6,
         result: encode(reply).unwrap(),
     };
-    decode(&kid(), &done).unwrap()
+    decode(&kid(), &done, Some("newest".into())).unwrap()
 }
 
 const TOLD: Receipt = Receipt {
@@ -59,7 +59,41 @@ fn signatures_come_back_in_their_order_under_their_version() {
         panic!("another kind");
     };
     assert_eq!((key, algorithm), (id(3), Algorithm::Ed25519MlDsa65));
-    assert_eq!((signatures, attestation, receipt), (all, None, TOLD));
+    assert_eq!((signatures, receipt), (all, TOLD));
+    assert_eq!(attestation.as_deref(), Some("newest"));
+}
+
+/// A batch of signatures with the sizes that the standards give them.
+fn batch(algorithm: Algorithm, messages: usize) -> Reply {
+    let part = |part: &Algorithm| Signature {
+        algorithm: *part,
+        bytes: vec![255; part.signature_len().unwrap()],
+    };
+    let each: Vec<Signature> = algorithm.parts().iter().map(part).collect();
+    Reply::Signed {
+        key: id(u32::MAX),
+        algorithm,
+        signatures: vec![each; messages],
+        attestation: None,
+        receipt: NOWHERE,
+    }
+}
+
+#[test]
+fn a_batch_is_refused_exactly_when_its_result_could_not_be_kept() {
+    for algorithm in Algorithm::ALL {
+        if algorithm.key_use() != crate::keys::Use::Sign {
+            continue;
+        }
+        let most = most_messages(algorithm);
+        let kept = |messages| encode(&batch(algorithm, messages)).unwrap().len();
+        assert!(kept(most) <= MAX_ATTACHMENT, "{algorithm}: {most}");
+        // The frame is told with some room: one message more would nearly fill it.
+        assert!(
+            kept(most + 1) + FRAME > MAX_ATTACHMENT,
+            "{algorithm}: {most}"
+        );
+    }
 }
 
 #[test]
@@ -133,7 +167,7 @@ fn a_kept_result_that_is_damaged_is_an_error_and_no_answer() {
             result: result.as_bytes().to_vec(),
         };
         assert!(
-            matches!(decode(&kid(), &done), Err(KmsError::Store(_))),
+            matches!(decode(&kid(), &done, None), Err(KmsError::Store(_))),
             "{result}"
         );
     }

@@ -80,6 +80,34 @@ fn connections_share_nothing_each_caller_gets_the_answer_to_its_own_request() {
     });
 }
 
+#[test]
+fn without_keys_to_check_tokens_with_it_is_not_ready_and_asks_to_come_back() {
+    in_world(|world| async move {
+        // The issuer of this world is never reached.
+        let node = Node::start(&world, |config| {
+            config.auth.mode = ron_core::auth::AuthMode::Passport;
+            config.auth.passport.issuer = "https://issuer.test".to_owned();
+            config.auth.passport.audience = "ron-kms".to_owned();
+            config.auth.passport.jwks_url = "https://issuer.test/jwks.json".to_owned();
+        });
+        let node = node.await;
+        world.pass(10_000).await;
+        assert_eq!(node.missing().await, ["auth_keys"]);
+        let mut conn = node.connect().await;
+        // {"alg":"EdDSA","kid":"k1"}, {}
+        let token = "eyJhbGciOiJFZERTQSIsImtpZCI6ImsxIn0.e30.AAAA";
+        let text = request("GET", "/v1/kms/keys", "").replace(
+            "host: kms",
+            &format!("host: kms\r\nauthorization: Bearer {token}"),
+        );
+        conn.write_all(text.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut conn).await;
+        assert_eq!(answer.told(), (503, "no_keys"), "{}", answer.json);
+        assert_eq!(answer.json["retryable"], true);
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    });
+}
+
 fn time_out(read: u64, write: u64, idle: u64, change: impl FnOnce(&mut ron_kms::config::Config)) {
     in_world(|world| async move {
         let node = Node::start(&world, change).await;

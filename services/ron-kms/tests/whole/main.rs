@@ -11,6 +11,8 @@ mod busy;
 mod clockwork;
 mod door;
 mod drain;
+mod op_ids;
 mod parts;
+mod rotation;
 mod tasks;
 mod writers;

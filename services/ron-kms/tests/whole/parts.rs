@@ -210,6 +210,9 @@ fn metrics_have_the_names_that_operators_know() {
         ] {
             assert!(declared.iter().any(|known| known == name), "{name}");
         }
+        for name in &declared {
+            assert!(GENERATED.contains(&format!("| `{name}` |")), "{name}");
+        }
         let text = node.telemetry.render();
         for line in [
             "queue_depth{queue=\"sign\"} 0",

@@ -67,7 +67,7 @@ async fn act(args: KeysArgs, running: Running<()>) -> Result<(), Fatal> {
             let body = from.map_or_else(|| "{}".to_owned(), |from| format!("{{\"from\":{from}}}"));
             let path = format!("/v1/kms/keys/{kid}/rotate");
             let answer = client.call("POST", &path, body).await?;
-            println!("{answer}");
+            say!("{answer}");
             Ok(())
         }
     }
@@ -81,9 +81,12 @@ struct Client {
 
 impl Client {
     async fn list(&self) -> Result<(), Fatal> {
-        println!(
+        say!(
             "{:<22}  {:<20}  {:>4}  {:<16}  purpose",
-            "kid", "algorithm", "head", "tenant"
+            "kid",
+            "algorithm",
+            "head",
+            "tenant"
         );
         let mut after = String::new();
         loop {
@@ -92,7 +95,7 @@ impl Client {
             let keys = page["keys"].as_array().cloned().unwrap_or_default();
             for key in &keys {
                 let text = |name: &str| key[name].as_str().unwrap_or("-").to_owned();
-                println!(
+                say!(
                     "{:<22}  {:<20}  {:>4}  {:<16}  {}",
                     text("kid"),
                     text("alg"),

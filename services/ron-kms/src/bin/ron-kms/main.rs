@@ -3,6 +3,14 @@
 // The binary is where the service meets the machine: files, terminal, environment.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+/// A line on stdout. Nobody has to read it: a reader that went away, as in `ron-kms serve | head -1`, stops nothing.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod admin;
 mod audit;
 mod rekey;

@@ -31,6 +31,8 @@ pub struct RekeyArgs {
 pub fn run(args: RekeyArgs) -> ExitCode {
     let load = || {
         let config = args.config.load()?;
+        // Before anything is made: a store that is not there has nothing to seal anew.
+        setup::check_store(&config.current())?;
         let options = args.config.run_options(&config.current());
         Ok((config, options))
     };
@@ -74,7 +76,7 @@ async fn rekey(args: RekeyArgs, running: Running<Reloadable<Config>>) -> Result<
         false => store.rekey(new, Stretch::default()).await,
     };
     done.map_err(failed)?;
-    println!(
+    say!(
         "the key store opens with the new key only: set store.key_file or store.passphrase accordingly"
     );
     Ok(())

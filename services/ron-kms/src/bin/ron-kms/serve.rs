@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
 use ron_core::{
     Env,
+    auth::AuthMode,
     bus::{Bus, KernelEvent},
     config::Reloadable,
     serve::TlsAccept,
@@ -183,14 +184,14 @@ fn greet(config: &Config, addr: std::net::SocketAddr, service: &Service) {
     };
     let url = format!("{scheme}://{addr}");
     let found = &service.found;
-    println!("ron-kms {} listens on {url}", env!("CARGO_PKG_VERSION"));
+    say!("ron-kms {} listens on {url}", env!("CARGO_PKG_VERSION"));
     if config.backend == BackendKind::Memory {
-        println!("data     in memory: all is gone when it stops");
+        say!("data     in memory: all is gone when it stops");
     } else {
         let dir = Path::new(&config.data_dir);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        println!("data     {} ({} keys)", dir.display(), found.keys);
-        println!(
+        say!("data     {} ({} keys)", dir.display(), found.keys);
+        say!(
             "audit    {} records, policy {}; check it with: ron-kms audit verify {}",
             found.records,
             config.audit.policy.name(),
@@ -200,30 +201,38 @@ fn greet(config: &Config, addr: std::net::SocketAddr, service: &Service) {
     for key in &found.verifier_keys {
         let short: String = key.chars().take(96).collect();
         let more = if short.len() < key.len() { "..." } else { "" };
-        println!("log key  {short}{more}");
+        say!("log key  {short}{more}");
     }
     if found.missing_at_most > 0 {
-        println!(
+        say!(
             "note     the last end was unclean: at most {} operations are missing from the log, and it says so",
             found.missing_at_most
         );
     }
     if let Some(why) = &found.mismatch {
-        println!("WARNING  no key is used: {why}");
+        say!("WARNING  no key is used: {why}");
     }
-    println!("try      KID=$(curl -s {url}/v1/kms/keys -H 'content-type: application/json' \\");
-    println!(
+    // Somebody else signs the tokens: where one goes is all that can be told.
+    let token = match config.auth.mode {
+        AuthMode::Passport => " -H \"authorization: Bearer $TOKEN\"",
+        AuthMode::None | AuthMode::Ingress => "",
+    };
+    say!("try      KID=$(curl -s {url}/v1/kms/keys{token} -H 'content-type: application/json' \\");
+    say!(
         "           -d '{{\"purpose\":\"demo\",\"alg\":\"ed25519\"}}' | sed 's/.*\"kid\":\"\\([^\"#]*\\).*/\\1/')"
     );
-    println!("         curl -s {url}/v1/kms/sign -H 'content-type: application/json' \\");
-    println!("           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\"}}\"");
+    say!("         curl -s {url}/v1/kms/sign{token} -H 'content-type: application/json' \\");
+    say!("           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\"}}\"");
 }
 
 /// What was drained, and whether the log is whole.
 fn farewell(ended: &Ended) -> Result<(), Fatal> {
-    println!(
+    say!(
         "stopped  {} operations finished while draining, {} tasks aborted; {} audit records, {} under the last checkpoint",
-        ended.drained, ended.report.aborted, ended.records, ended.covered
+        ended.drained,
+        ended.report.aborted,
+        ended.records,
+        ended.covered
     );
     match ended.report.exit_code() {
         0 => Ok(()),

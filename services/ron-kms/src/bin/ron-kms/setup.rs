@@ -16,7 +16,7 @@ use ron_io::{Data, Fatal, Logs, RunOptions, TokioOptions};
 use ron_kms::{
     config::{BackendKind, Config},
     keys::Secret,
-    keystore::Unlock,
+    keystore::{FILE, Unlock},
 };
 
 /// What may be set on the command line; `RON_KMS_*` variables and the file come after it.
@@ -99,6 +99,27 @@ pub fn key_file(config: &Config, named: &str) -> PathBuf {
     Path::new(&config.data_dir).join(named)
 }
 
+/// There is a store to work on.
+pub fn check_store(config: &Config) -> Result<(), Fatal> {
+    if config.backend == BackendKind::Memory {
+        return Err(Fatal::Config(
+            "backend = \"memory\" has no key store".into(),
+        ));
+    }
+    let store = store_file(config);
+    match store.is_file() {
+        true => Ok(()),
+        false => Err(Fatal::Config(format!(
+            "{}: there is no key store: set data_dir to where it lies",
+            store.display()
+        ))),
+    }
+}
+
+fn store_file(config: &Config) -> PathBuf {
+    Path::new(&config.data_dir).join(FILE)
+}
+
 /// What opens the store of this configuration. A key file is made if the store does not exist yet.
 pub fn unlock(env: &Env, config: &Config) -> Result<Unlock, Fatal> {
     let passphrase = config.store.passphrase.reveal();
@@ -106,7 +127,7 @@ pub fn unlock(env: &Env, config: &Config) -> Result<Unlock, Fatal> {
         return Ok(Unlock::Passphrase(Secret::copy_of(passphrase.as_bytes())));
     }
     let path = key_file(config, &config.store.key_file);
-    let store = Path::new(&config.data_dir).join("keys.redb");
+    let store = store_file(config);
     match read_key_file(&path) {
         Ok(key) => Ok(Unlock::Key(key)),
         Err(KeyFileError::Missing) if !store.exists() => {

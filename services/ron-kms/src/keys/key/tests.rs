@@ -156,7 +156,9 @@ fn rotation_is_due_by_the_age_of_the_head() {
 #[test]
 fn versions_are_bounded() {
     let most = u32::try_from(MAX_VERSIONS).unwrap();
+    assert!(key(most - 1).may_rotate_by_itself(0));
     let mut key = key(most);
+    assert!(!key.may_rotate_by_itself(0), "nobody tries in vain");
     assert_eq!(key.rotate(0), Err(Refusal::TooManyVersions));
     assert_eq!(key.head(), most);
     assert!(key.is_sound());
