@@ -22,7 +22,8 @@ use crate::{
     routing::saved::{self, SavedPeer},
 };
 
-const FILE: &str = "table.saved";
+/// The table of the last life, below the data directory.
+pub const FILE: &str = "table.saved";
 const NEW_FILE: &str = "table.saved.new";
 
 /// What it needs to start a writer.
