@@ -88,7 +88,8 @@ pub async fn run(
                 ..StopReport::default()
             };
         }
-        match open(&env, &config).await {
+        // Boxed: what opening needs is not kept for as long as the service runs.
+        match Box::pin(open(&env, &config)).await {
             Ok(service) => break service,
             Err(error) => {
                 env.probe("dht.cannot_start", 0, format_args!("{error}"));

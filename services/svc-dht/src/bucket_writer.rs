@@ -27,8 +27,8 @@ const BATCH: usize = 64;
 /// Pings and proofs under way at once.
 const CHECKS_MAX: usize = 4;
 
-/// Time between two looks at peers that wait for a place; only while some do.
-const TICK: Duration = Duration::from_secs(5);
+/// Two looks at peers that wait for a place are at least so far apart.
+const TICK: Duration = Duration::from_secs(1);
 
 type Check = BoxFuture<'static, Update>;
 
@@ -54,9 +54,13 @@ pub async fn run(
     let mut checks: FuturesUnordered<Check> = FuturesUnordered::new();
     loop {
         let tick = async {
-            match half.bucket().needs_tick() {
-                true => context.env.sleep(TICK).await,
-                false => std::future::pending().await,
+            match half.bucket().next_tick(node.table.rules()) {
+                Some(at_s) => {
+                    let left_s = at_s.saturating_sub(node.seconds());
+                    let left = Duration::from_secs(left_s.into());
+                    context.env.sleep(left.max(TICK)).await;
+                }
+                None => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -186,7 +186,7 @@ impl Hub {
 
     /// The task is not joined, but known: it ends with [`Hub::gone`], and [`Hub::close`] waits for that.
     fn start(&self, connection: Connection) {
-        drop(self.env.spawn("connection", connection));
+        drop(self.env.launch("connection", Box::pin(connection)));
     }
 
     pub fn identify(&self, line: &Arc<Line>, peer: Id) {

@@ -151,9 +151,11 @@ impl Table {
 
     /// Worth telling the bucket that this peer answered? Not if it knows from a moment ago.
     pub fn is_news(&self, id: &Id, now_s: Seconds) -> bool {
-        let fresh = self.0.home.rules.fresh_s / 4;
+        /// So long it is a moment ago.
+        const MOMENT_S: Seconds = 7;
+        let moment = MOMENT_S.min(self.0.home.rules.fresh_s / 4);
         self.get(id).is_none_or(|e| {
-            e.fails() > 0 || e.is_saved() || now_s >= e.last_seen_s().saturating_add(fresh)
+            e.fails() > 0 || e.is_saved() || now_s >= e.last_seen_s().saturating_add(moment)
         })
     }
 
