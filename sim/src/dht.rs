@@ -78,9 +78,11 @@ pub async fn run(
     opened: impl FnOnce(&Service),
 ) -> StopReport {
     let env = process.env.clone();
-    let (_, parts) = topology::declare(&config);
-    // The table is saved in a phase of its own, as long as the flush.
-    let allowed = parts.drain.after + 2 * parts.flush.after + parts.close.after;
+    let allowed = {
+        let (_, parts) = topology::declare(&config);
+        // The table is saved in a phase of its own, as long as the flush.
+        parts.drain.after + 2 * parts.flush.after + parts.close.after
+    };
     let service = loop {
         if process.shutdown.is_triggered() {
             return StopReport {

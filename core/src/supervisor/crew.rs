@@ -115,7 +115,11 @@ impl Crew {
         let mut shared = self.view.lock();
         let (id, actions) = shared.machine.handle_register(rules, now)?;
         // As the machine holds them: tasks are many, and most are like another.
-        let kept = shared.machine.tasks().get(&id).map(|task| task.rules.clone());
+        let kept = shared
+            .machine
+            .tasks()
+            .get(&id)
+            .map(|task| task.rules.clone());
         drop(shared);
         self.env.probe(
             "spec.lifecycle.register",

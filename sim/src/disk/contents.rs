@@ -86,7 +86,8 @@ impl Image {
     /// Where `other` holds the same bytes as this one between `offset` and `offset + count`, both hold them once.
     pub(super) fn share(&mut self, other: &Image, offset: u64, count: usize) {
         for (index, ..) in spans(offset, count) {
-            if let (Some(mine), Some(theirs)) = (self.pages.get_mut(&index), other.pages.get(&index))
+            if let (Some(mine), Some(theirs)) =
+                (self.pages.get_mut(&index), other.pages.get(&index))
                 && mine == theirs
             {
                 *mine = theirs.clone();

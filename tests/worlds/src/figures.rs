@@ -89,7 +89,13 @@ impl Figures {
 
     /// A figure that is not a number keeps no bound.
     pub fn hold(&self) -> bool {
-        self.0.iter().all(|row| row.bound.holds(row.value))
+        self.broken().is_empty()
+    }
+
+    /// What is out of bounds.
+    pub fn broken(&self) -> Vec<&str> {
+        let broken = self.0.iter().filter(|row| !row.bound.holds(row.value));
+        broken.map(|row| row.what.as_str()).collect()
     }
 
     pub fn table(&self) -> String {

@@ -22,7 +22,7 @@ use sim::{
     service::{ProcessContext, SimService},
     timer,
     trace::StopReport,
-    world::{Death, World},
+    world::{Death, Status, World},
 };
 use svc_dht::{
     config::Config,
@@ -201,7 +201,7 @@ impl Fleet {
     }
 
     /// Somebody goes who is no seed; from now on nobody counts on it.
-    pub fn leave(&self, rng: &mut SimRng, how: Leaving) {
+    pub fn leave(&self, rng: &mut SimRng, how: Leaving) -> usize {
         let n = {
             let state = self.lock();
             loop {
@@ -212,6 +212,16 @@ impl Fleet {
             }
         };
         self.remove(n, how);
+        n
+    }
+
+    /// Once it is down, nothing is left of who was told to go.
+    pub async fn scrap(&self, n: usize) {
+        let node = NodeId(n as u32);
+        while self.0.world.status(node) == Status::Up {
+            timer::sleep(Duration::from_secs(1)).await;
+        }
+        self.0.world.scrap(node);
     }
 
     pub fn remove(&self, n: usize, how: Leaving) {
@@ -284,7 +294,11 @@ impl Fleet {
                 low[bit / 8] &= !(128 >> (bit % 8));
                 high[bit / 8] |= 128 >> (bit % 8);
             }
-            near = state.joined.range(Id(low)..=Id(high)).map(|(id, _)| *id).collect();
+            near = state
+                .joined
+                .range(Id(low)..=Id(high))
+                .map(|(id, _)| *id)
+                .collect();
             near.retain(|id| id != asker);
             if near.len() >= n {
                 break;
@@ -319,7 +333,9 @@ impl Fleet {
         });
         state.members.push(member.clone());
         drop(state);
-        self.0.world.add_node(&name(n), Some(member), toml::Table::new());
+        self.0
+            .world
+            .add_node(&name(n), Some(member), toml::Table::new());
     }
 
     async fn until_joined(&self, n: usize) {

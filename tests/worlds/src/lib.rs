@@ -8,8 +8,10 @@
     reason = "it drives simulations from outside of them"
 )]
 
+pub mod black_hole;
 pub mod figures;
 pub mod fleet;
+pub mod hedging;
 pub mod lookups;
 pub mod process;
 pub mod tables;

@@ -56,7 +56,9 @@ const SETTLE: Duration = Duration::from_secs(120);
 pub fn config() -> Config {
     let mut config = Config::default();
     config.workers = 1;
-    config.api.explained = 4;
+    config.api.explained = 1;
+    // Of ten thousand, hardly anybody is asked twice in a minute.
+    config.link.idle_timeout_ms = 5_000;
     config
 }
 
@@ -82,9 +84,18 @@ pub async fn run(size: Size) -> Figures {
     let connects = fleet.world().net().connects() - connects;
     let mut figures = Figures::default();
     found(&mut figures, &tally);
-    figures.told("connections made per lookup", connects as f64 / size.lookups as f64, 1);
+    figures.told(
+        "connections made per lookup",
+        connects as f64 / size.lookups as f64,
+        1,
+    );
     let unsound = tables_unsound(&fleet);
-    figures.add("unsound entries in tables", unsound as f64, 0, Bound::AtMost(0.0));
+    figures.add(
+        "unsound entries in tables",
+        unsound as f64,
+        0,
+        Bound::AtMost(0.0),
+    );
     let each = peak.saturating_sub(before) as f64 / size.nodes as f64;
     figures.add("resident bytes per node", each, 0, Bound::AtMost(65_536.0));
     let cpu = process::cpu_time().as_secs_f64();
@@ -118,8 +129,8 @@ async fn hour(size: &Size, fleet: &Fleet, tally: &Tally) -> u64 {
             1 => Leaving::FallsSilent,
             _ => Leaving::Drains,
         };
-        at.leave(&mut rng, how);
-        async {}
+        let (gone, fleet) = (at.leave(&mut rng, how), at.clone());
+        async move { fleet.scrap(gone).await }
     });
     let at = fleet.clone();
     let joining = spread(size.during, size.join, move |_| {
@@ -150,7 +161,12 @@ fn found(figures: &mut Figures, tally: &Tally) {
     figures.told("lookups that ended", counted.took_ms.len() as f64, 0);
     for (percent, most) in [(50.0, 3.0), (95.0, 4.0), (99.0, 5.0)] {
         let name = format!("referral depth p{percent}");
-        figures.add(name, counted.depth.percentile(percent), 0, Bound::AtMost(most));
+        figures.add(
+            name,
+            counted.depth.percentile(percent),
+            0,
+            Bound::AtMost(most),
+        );
     }
     for percent in [50.0, 99.0] {
         let name = format!("requests of a lookup p{percent}");
@@ -162,12 +178,21 @@ fn found(figures: &mut Figures, tally: &Tally) {
         let name = format!("time of a lookup p{percent}, ms");
         figures.told(name, counted.took_ms.percentile(percent), 0);
     }
-    figures.add("recall@20, mean", counted.recall.mean(), 4, Bound::AtLeast(0.99));
+    figures.add(
+        "recall@20, mean",
+        counted.recall.mean(),
+        4,
+        Bound::AtLeast(0.99),
+    );
     figures.told("recall@20, p1", counted.recall.percentile(1.0), 2);
     for (code, count) in &counted.failed {
         figures.told(format!("failed with {code}"), *count as f64, 0);
     }
-    figures.told("given up because the asker left", counted.asker_left as f64, 0);
+    figures.told(
+        "given up because the asker left",
+        counted.asker_left as f64,
+        0,
+    );
 }
 
 /// Entries of living nodes' tables that are the node itself, stand twice, or belong elsewhere; and those too many.
@@ -179,7 +204,12 @@ pub fn tables_unsound(fleet: &Fleet) -> usize {
         for (bucket, view) in table.buckets() {
             unsound += view.len().saturating_sub(table.rules().k);
             let wrong = |id| table.bucket_of(id) != Some(bucket) || !seen.insert(*id);
-            unsound += view.iter().map(|e| &e.contact.id).map(wrong).filter(|w| *w).count();
+            unsound += view
+                .iter()
+                .map(|e| &e.contact.id)
+                .map(wrong)
+                .filter(|w| *w)
+                .count();
         }
     }
     unsound

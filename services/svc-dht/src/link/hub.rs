@@ -151,6 +151,7 @@ impl Hub {
     pub fn report(&self, peer: &Id, asked: Ask, answered: Option<bool>) {
         let now = self.env.now();
         let mut breakers = self.breakers.lock();
+        breakers.forget_old(now);
         let opened = match answered {
             Some(true) => {
                 breakers.handle_answer(peer);

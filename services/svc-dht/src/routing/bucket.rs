@@ -167,6 +167,11 @@ impl Bucket {
         [pinged, asked, quiet].into_iter().flatten().min()
     }
 
+    /// Nothing is to be known of it but its entries.
+    pub fn is_settled(&self) -> bool {
+        self.pinging.is_none() && self.waiting.is_empty()
+    }
+
     /// True if it cannot bring anybody in, whatever is in the other buckets.
     pub fn adds_nobody(&self, update: &Update) -> bool {
         match update {
