@@ -10,24 +10,14 @@ mod inflate;
 mod rate;
 mod settings;
 
-use std::{
-    convert::Infallible,
-    future::ready,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     body::Body,
     extract::{MatchedPath, Request},
     response::{IntoResponse, Response},
-    routing::Route,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use tower_layer::Layer;
-use tower_service::Service;
 
 pub use body::GuardedBody;
 pub use in_flight::{InFlight, Permit};
@@ -41,7 +31,6 @@ use crate::{
     deadline::Deadline,
     lock::{LEAF, LockDecl, RankedMutex},
     problem::{BodyFault, Problem},
-    seam::BoxFuture,
     serve::Peer,
     telemetry::{Kernel, Telemetry},
 };
@@ -152,11 +141,6 @@ impl Admission {
         self.in_flight.now()
     }
 
-    /// Puts the layer around the routes added so far. Health and metrics stay outside of it.
-    pub fn guard(self: &Arc<Self>, router: Router) -> Router {
-        router.layer(Guard(self.clone()))
-    }
-
     fn refuse(&self, reject: Reject, problem: Problem) -> Problem {
         (self.on_reject)(reject);
         problem
@@ -240,8 +224,11 @@ impl Admission {
         }
     }
 
-    /// All of them.
-    fn pass(&self, mut request: Request) -> Result<(Request, Deadline, Permit), Problem> {
+    /// All of them. What passed is to be [carried out](Self::carry_out).
+    pub(crate) fn pass(
+        &self,
+        mut request: Request,
+    ) -> Result<(Request, Deadline, Permit), Problem> {
         self.check_draining()?;
         let deadline = self.check_deadline(request.headers())?;
         self.check_rate()?;
@@ -251,6 +238,28 @@ impl Admission {
         let mut request = self.guard_body(request)?;
         request.extensions_mut().insert(deadline);
         Ok((request, deadline, permit))
+    }
+
+    /// The answer of a request that passed, or the refusal once its deadline is over.
+    pub(crate) async fn carry_out(
+        &self,
+        deadline: Deadline,
+        permit: Permit,
+        answer: impl Future<Output = Result<Response, Infallible>>,
+    ) -> Response {
+        let until = if crate::mutant!("admission.deadline_ignored") {
+            Deadline::after(self.env.now(), Duration::MAX)
+        } else {
+            deadline
+        };
+        match self.env.timeout_at(until.instant(), answer).await {
+            // A response is in flight until its body has been sent, or given up.
+            Ok(Ok(response)) => {
+                response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
+            }
+            Ok(Err(never)) => match never {},
+            Err(_) => self.deadline_exceeded().into_response(),
+        }
     }
 
     fn guard_body(&self, request: Request) -> Result<Request, Problem> {
@@ -293,60 +302,6 @@ fn on_body_fault(kernel: &Kernel, told: OnReject) -> body::OnFault {
             told(body::reject_of(fault));
         }
     })
-}
-
-#[derive(Clone)]
-struct Guard(Arc<Admission>);
-
-/// A route behind the stages.
-#[derive(Clone)]
-struct Guarded {
-    admission: Arc<Admission>,
-    route: Route,
-}
-
-impl Layer<Route> for Guard {
-    type Service = Guarded;
-
-    fn layer(&self, route: Route) -> Guarded {
-        let admission = self.0.clone();
-        Guarded { admission, route }
-    }
-}
-
-impl Service<Request> for Guarded {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Service::<Request>::poll_ready(&mut self.route, cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        let (request, deadline, permit) = match self.admission.pass(request) {
-            Ok(passed) => passed,
-            Err(problem) => return Box::pin(ready(Ok(problem.into_response()))),
-        };
-        let answer = self.route.call(request);
-        let admission = self.admission.clone();
-        let until = if crate::mutant!("admission.deadline_ignored") {
-            Deadline::after(admission.env.now(), Duration::MAX)
-        } else {
-            deadline
-        };
-        Box::pin(async move {
-            let answer = admission.env.timeout_at(until.instant(), answer).await;
-            Ok(match answer {
-                // A response is in flight until its body has been sent, or given up.
-                Ok(Ok(response)) => {
-                    response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
-                }
-                Ok(Err(never)) => match never {},
-                Err(_) => admission.deadline_exceeded().into_response(),
-            })
-        })
-    }
 }
 
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {

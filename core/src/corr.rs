@@ -3,24 +3,17 @@
 //! It is found in the request's extensions, the tracing span around its handling, the response header and
 //! the body of every problem, so that a client's complaint leads to the log line.
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use axum::{Router, extract::Request, response::Response, routing::Route};
+use axum::{extract::Request, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use rand_core::Rng as _;
-use tower_layer::Layer;
-use tower_service::Service;
-use tracing::Instrument;
+use tracing::Span;
 
 use crate::{
     Env, Rng,
     lock::{LEAF, LockDecl, RankedMutex},
     problem::Problem,
-    seam::BoxFuture,
 };
 
 pub const CORR_ID: HeaderName = HeaderName::from_static("x-corr-id");
@@ -57,11 +50,26 @@ impl CorrId {
     }
 }
 
-/// Puts the layer around a router: the outermost one, so that every answer carries the id.
-pub fn with_corr_ids(router: Router, env: &Env) -> Router {
-    // Ids are no secrets: a generator of their own is cheaper than the system's for each request.
-    let ids = Arc::new(RankedMutex::new(IDS, env.rng()));
-    router.layer(Correlate { ids })
+/// Where ids are drawn. They are no secrets: a generator of their own is cheaper than the system's for each
+/// request.
+#[derive(Clone)]
+pub(crate) struct CorrIds(Arc<RankedMutex<Rng>>);
+
+impl CorrIds {
+    pub fn new(env: &Env) -> Self {
+        CorrIds(Arc::new(RankedMutex::new(IDS, env.rng())))
+    }
+
+    /// The request's id, now in its extensions, and the span around its handling.
+    pub fn begin(&self, request: &mut Request) -> (CorrId, Span) {
+        let id = CorrId::from_headers(request.headers());
+        let id = id.unwrap_or_else(|| CorrId::draw(&self.0));
+        let span = tracing::info_span!(
+            "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
+        );
+        request.extensions_mut().insert(id.clone());
+        (id, span)
+    }
 }
 
 const IDS: LockDecl = LockDecl {
@@ -70,50 +78,8 @@ const IDS: LockDecl = LockDecl {
     guards: "the generator of correlation ids",
 };
 
-#[derive(Clone)]
-struct Correlate {
-    ids: Arc<RankedMutex<Rng>>,
-}
-
-/// A route whose requests have ids.
-#[derive(Clone)]
-struct Correlated {
-    ids: Arc<RankedMutex<Rng>>,
-    route: Route,
-}
-
-impl Layer<Route> for Correlate {
-    type Service = Correlated;
-
-    fn layer(&self, route: Route) -> Correlated {
-        let ids = self.ids.clone();
-        Correlated { ids, route }
-    }
-}
-
-impl Service<Request> for Correlated {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Service::<Request>::poll_ready(&mut self.route, cx)
-    }
-
-    fn call(&mut self, mut request: Request) -> Self::Future {
-        let id = CorrId::from_headers(request.headers());
-        let id = id.unwrap_or_else(|| CorrId::draw(&self.ids));
-        let span = tracing::info_span!(
-            "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
-        );
-        request.extensions_mut().insert(id.clone());
-        let answer = self.route.call(request).instrument(span);
-        Box::pin(async move { answer.await.map(|response| identify(response, &id)) })
-    }
-}
-
 /// Every answer names its request.
-fn identify(mut response: Response, id: &CorrId) -> Response {
+pub(crate) fn identify(mut response: Response, id: &CorrId) -> Response {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let (parts, _) = response.into_parts();
         response = problem.into_response_with(id.as_str());
@@ -158,13 +124,17 @@ fn trace_id(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use axum::{Extension, body::Body, routing::get};
+    use axum::{Extension, Router, body::Body, routing::get};
     use http::StatusCode;
     use serde_json::Value;
     use tower::ServiceExt;
 
     use super::*;
-    use crate::{problem::read_body, test_env::World};
+    use crate::{
+        front::Door,
+        problem::{read_body, with_fallbacks},
+        test_env::World,
+    };
 
     type Sent<'a> = &'a [(&'a str, &'a str)];
 
@@ -182,7 +152,7 @@ mod tests {
         let routes = Router::new()
             .route("/echo", get(echo))
             .route("/fail", get(fail));
-        let app = with_corr_ids(crate::problem::with_fallbacks(routes), &world.env());
+        let app = with_fallbacks(routes).layer(Door::new(&world.env()));
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -9,6 +9,7 @@ pub mod db;
 pub mod deadline;
 pub mod disk_path;
 pub mod env;
+pub mod front;
 pub mod hyper_seam;
 pub mod lifecycle;
 pub mod lock;

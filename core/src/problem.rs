@@ -149,13 +149,17 @@ fn whole_seconds(d: Duration) -> u64 {
 /// Makes a router answer unknown paths (404) and wrong methods (405) with problems.
 pub fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router
-        .fallback(|| async {
-            Problem::new(StatusCode::NOT_FOUND, "not_found").detail("no such resource")
-        })
-        .method_not_allowed_fallback(|| async {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed")
-                .detail("this resource does not answer to that method")
-        })
+        .fallback(no_such_resource)
+        .method_not_allowed_fallback(no_such_method)
+}
+
+pub(crate) async fn no_such_resource() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "not_found").detail("no such resource")
+}
+
+pub(crate) async fn no_such_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed")
+        .detail("this resource does not answer to that method")
 }
 
 // ------------------------------------------------------------------------------------ body faults

@@ -22,7 +22,8 @@ sim: seeded simulations of the RON services
   sim list                                   scenarios, each with what it shows
   sim run NAME [--seed N] [--trace FILE]     one seed, told as it happens
   sim sweep [NAME…] [--seeds N] [--jobs J] [--first N]
-                                             many seeds over the named scenarios (default: all)
+                                             many seeds over the named scenarios (default: all); kernel, kms
+                                             or dht stands for all of them
   sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
   sim replay FILE                            a bug file
   sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
@@ -314,11 +315,12 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     });
     for (name, share) in &result.by_scenario {
         println!(
-            "{name:<28} {:>7} seeds {:>4} violations {:>9} requests {:>8.0}x real time on one core",
+            "{name:<28} {:>7} seeds {:>4} violations {:>9} requests {:>8.0}x real time on one core {:>7.1} ms a seed",
             share.seeds,
             share.violations,
             share.requests,
             share.simulated.as_secs_f64() / share.wall.as_secs_f64().max(1e-9),
+            share.wall.as_secs_f64() * 1e3 / share.seeds.max(1) as f64,
         );
     }
     println!("{}", result.requests_line());
@@ -335,7 +337,10 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
 fn load_all(root: &Path, names: &[String]) -> Result<Vec<Scenario>, Wrong> {
     let names = match names {
         [] => scenario::names(root)?,
-        names => names.to_vec(),
+        words => words.iter().try_fold(Vec::new(), |mut all, word| {
+            all.extend(scenario::named(root, word)?);
+            Ok::<_, Wrong>(all)
+        })?,
     };
     let scenarios = names
         .iter()

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    num::NonZeroU64,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -189,13 +190,29 @@ pub struct Eventually {
 #[serde(deny_unknown_fields)]
 pub struct SeedsSpec {
     /// Seeds that `cargo test` runs.
+    #[serde(default = "twenty")]
     pub test: u64,
+    /// In a sweep this scenario has its turn in every so many rounds: one that takes a hundred times as long
+    /// as the others would otherwise take almost all of the time.
+    #[serde(default = "every_round")]
+    pub one_in: NonZeroU64,
 }
 
 impl Default for SeedsSpec {
     fn default() -> Self {
-        SeedsSpec { test: 20 }
+        SeedsSpec {
+            test: twenty(),
+            one_in: every_round(),
+        }
     }
+}
+
+fn twenty() -> u64 {
+    20
+}
+
+fn every_round() -> NonZeroU64 {
+    NonZeroU64::MIN
 }
 
 fn one() -> u32 {
@@ -371,6 +388,23 @@ pub fn names(root: &Path) -> Result<Vec<String>, ScenarioError> {
     found.sort();
     Ok(found)
 }
+
+/// What a word of the command line stands for: a scenario, a folder of them, or `kernel` for those that are in
+/// no folder.
+pub fn named(root: &Path, word: &str) -> Result<Vec<String>, ScenarioError> {
+    let all = names(root)?;
+    let within = |name: &String| match name.split_once('/') {
+        Some((folder, _)) => folder == word,
+        None => word == KERNEL,
+    };
+    if all.iter().any(|name| name == word) || !all.iter().any(within) {
+        return Ok(vec![word.to_owned()]);
+    }
+    Ok(all.into_iter().filter(within).collect())
+}
+
+/// The scenarios that need no service but the simulator's own.
+pub const KERNEL: &str = "kernel";
 
 /// Not a scenario: what need not be covered, see [`crate::coverage`].
 pub const COVERAGE: &str = "coverage.toml";

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -60,6 +57,35 @@ pub struct Share {
 /// More failures than this are counted, not kept.
 const KEPT_FAILURES: usize = 20;
 
+/// Deals seeds to scenarios, round by round.
+struct Deal<'a> {
+    scenarios: &'a [Scenario],
+    first_seed: u64,
+    left: u64,
+    round: u64,
+    at: usize,
+}
+
+impl<'a> Iterator for Deal<'a> {
+    type Item = (&'a Scenario, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
+            if self.at == self.scenarios.len() {
+                self.at = 0;
+                self.round += 1;
+            }
+            let scenario = &self.scenarios[self.at];
+            self.at += 1;
+            let one_in = scenario.seeds.one_in.get();
+            if self.round.is_multiple_of(one_in) {
+                return Some((scenario, self.first_seed + self.round / one_in));
+            }
+        }
+    }
+}
+
 /// Runs `seeds` seeds in all, dealt out to the scenarios in turn.
 pub fn sweep(
     scenarios: &[Scenario],
@@ -67,19 +93,22 @@ pub fn sweep(
     on_failure: impl Fn(&RunResult) + Sync,
 ) -> SweepResult {
     let begin = Instant::now();
-    let next = AtomicU64::new(0);
+    let deal = Mutex::new(Deal {
+        scenarios,
+        first_seed: sweep.first_seed,
+        left: sweep.seeds,
+        round: 0,
+        at: 0,
+    });
     let result = Mutex::new(SweepResult::default());
     let bar = progress_bar(sweep);
     std::thread::scope(|scope| {
         for _ in 0..sweep.jobs.max(1) {
             scope.spawn(|| {
                 loop {
-                    let turn = next.fetch_add(1, Ordering::Relaxed);
-                    if turn >= sweep.seeds {
+                    let Some((scenario, seed)) = deal.lock().unwrap().next() else {
                         return;
-                    }
-                    let scenario = &scenarios[(turn % scenarios.len() as u64) as usize];
-                    let seed = sweep.first_seed + turn / scenarios.len() as u64;
+                    };
                     let watch = Watch {
                         plant: sweep.plant.clone(),
                         mutant: sweep.mutant.clone(),
@@ -192,4 +221,35 @@ fn progress_bar(sweep: &Sweep) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} (left {eta})  {msg}");
     ProgressBar::new(sweep.seeds).with_style(style.expect("a valid template"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario;
+
+    #[test]
+    fn a_long_scenario_has_its_turn_less_often_but_its_seeds_without_a_hole() {
+        let root = scenario::root();
+        let mut scenarios = ["shutdown-race", "partition-heal"]
+            .map(|name| Scenario::load(&root, name).unwrap())
+            .to_vec();
+        scenarios[1].seeds.one_in = 3.try_into().unwrap();
+        let deal = Deal {
+            scenarios: &scenarios,
+            first_seed: 5,
+            left: 9,
+            round: 0,
+            at: 0,
+        };
+        let (mut short, mut long) = (Vec::new(), Vec::new());
+        for (scenario, seed) in deal {
+            match scenario.name == scenarios[0].name {
+                true => short.push(seed),
+                false => long.push(seed),
+            }
+        }
+        assert_eq!(short, [5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(long, [5, 6]);
+    }
 }

@@ -20,7 +20,7 @@ use std::{process::ExitCode, time::Duration};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use load::{Clients, Round};
+use load::{Clients, Round, Waiting};
 use servers::{NOOP, Server};
 
 /// Connections where CPU time is compared.
@@ -60,16 +60,17 @@ fn main() -> ExitCode {
     let with_token = one(&jwt.make_key(&clients, &issuer.header), &issuer.header);
     let durable = one(&strict.make_key(&clients, ""), "");
 
+    use Waiting::{Asleep, Awake};
     let mut table = Table::default();
     // The first round of each only warms up.
     for n in 0..=rounds {
         let raw = raw_sign_us();
-        let base = noop.round(&clients, &single, FEW, ROUND);
-        let plain = shed.round(&clients, &single, FEW, ROUND);
-        let tokens = jwt.round(&clients, &with_token, FEW, ROUND);
-        let batches = shed.round(&clients, &batch, FEW / 4, ROUND);
-        let base_many = noop.round(&clients, &single, MANY, ROUND);
-        let durables = strict.round(&clients, &durable, MANY, ROUND);
+        let base = noop.round(&clients, Awake, &single, FEW, ROUND);
+        let plain = shed.round(&clients, Awake, &single, FEW, ROUND);
+        let tokens = jwt.round(&clients, Awake, &with_token, FEW, ROUND);
+        let batches = shed.round(&clients, Asleep, &batch, FEW / 4, ROUND);
+        let base_many = noop.round(&clients, Asleep, &single, MANY, ROUND);
+        let durables = strict.round(&clients, Asleep, &durable, MANY, ROUND);
         if n > 0 {
             table.raw_us.push(raw);
             table.noop.push(base);

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use axum::{Extension, routing::post};
+use axum::{Extension, Router, routing::post};
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::Value;
@@ -17,6 +17,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::{
     auth::{Identity, Ingress, Mode},
+    front::Door,
     problem::{ApiJson, read_body},
     test_env::{EPOCH_S, World},
 };
@@ -85,7 +86,7 @@ fn bench(limits: Limits) -> Bench {
         .route("/echo", post(echo))
         .route("/slow", post(slow))
         .route("/stream", post(stream));
-    let app = admission.guard(routes);
+    let app = routes.layer(Door::new(&env).admitting(&admission));
     Bench {
         world,
         telemetry,

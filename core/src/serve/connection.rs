@@ -8,7 +8,7 @@ use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, Waker},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::Router;
@@ -17,7 +17,7 @@ use hyper_util::{rt::TokioIo, server::conn::auto::Builder};
 use super::{
     ClientCert, Peer, Phase,
     held::Lender,
-    notes::{Lookout, Notes, Wish},
+    notes::{Lookout, Notes, Unread, Wish},
     request::App,
     streams::Streams,
     watch::{Limits, Watch},
@@ -31,6 +31,10 @@ use crate::{
 /// Larger heads are refused by hyper; it also bounds what is buffered per connection.
 const BUFFER_BYTES: usize = 64 * 1024;
 const HTTP2_STREAMS: u32 = 128;
+/// How long, and how much, a client may go on sending a body that nobody reads any more. A close while it
+/// sends would be a reset, which takes the answer with it.
+const HEAR_OUT: Duration = Duration::from_secs(2);
+const HEAR_OUT_BYTES: usize = 16 << 20;
 
 pub(super) async fn run(notes: Arc<Notes>, router: Router, conn: Conn, addr: std::net::SocketAddr) {
     let raw = Lender::default();
@@ -142,10 +146,20 @@ async fn serve_http(notes: &Arc<Notes>, lender: &Lender, router: Router, conn: C
 }
 
 async fn close(notes: &Notes, lender: &Lender) {
+    let Some(mut conn) = lender.take_back() else {
+        return;
+    };
     let shared = &notes.shared;
+    let properly = async {
+        let told = shared.env.timeout(shared.options.write, conn.shutdown());
+        if told.await.is_ok() && notes.take_unread() > Unread::Nothing {
+            let heard = conn.hear_out(HEAR_OUT_BYTES);
+            let _ = shared.env.timeout(HEAR_OUT, heard).await;
+        }
+    };
     tokio::select! {
         biased;
-        _ = shared.env.timeout(shared.options.write, lender.close()) => {}
+        () = properly => {}
         () = notes.asked(Wish::Abort) => {}
     }
 }

@@ -1,7 +1,8 @@
 //! A connection lent to code that will drop it, and got back when it does.
 //!
-//! hyper and TLS drop their stream on errors without closing it. Always: whatever way they end, the
-//! stream is shut down once, by them or by [`Lender::close`].
+//! hyper and TLS drop their stream on errors without closing it, and after a shutdown without hearing the
+//! peer out. Always: whatever way they end, the stream comes back, and is shut down once, by them or by
+//! [`Returned::shutdown`].
 
 use std::{
     io,
@@ -10,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::seam::Conn;
 
@@ -31,7 +32,7 @@ impl Observe for () {
 /// Where a lent connection comes back to.
 #[derive(Clone, Default)]
 pub(super) struct Lender {
-    back: Arc<Mutex<Option<Conn>>>,
+    back: Arc<Mutex<Option<Returned>>>,
 }
 
 impl Lender {
@@ -44,16 +45,40 @@ impl Lender {
         }
     }
 
-    /// Shuts the connection down unless its borrower already did. To be called after the borrower is gone.
-    pub async fn close(&self) {
-        let back = self
-            .back
+    /// What was lent. To be called after the borrower is gone.
+    pub fn take_back(&self) -> Option<Returned> {
+        self.back
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut conn) = back {
+            .take()
+    }
+}
+
+/// A connection whose borrower is gone.
+pub(super) struct Returned {
+    conn: Conn,
+    shut: bool,
+}
+
+impl Returned {
+    /// Tells the peer that nothing more will come, unless the borrower already did.
+    pub async fn shutdown(&mut self) {
+        if !self.shut {
+            self.shut = true;
             // The peer may be gone already: nothing is left to be told.
-            let _ = conn.shutdown().await;
+            let _ = self.conn.shutdown().await;
+        }
+    }
+
+    /// Reads and forgets what the peer still sends, at most `most` bytes of it.
+    pub async fn hear_out(&mut self, most: usize) {
+        let mut piece = vec![0; 16 * 1024];
+        let mut heard = 0;
+        while heard < most {
+            match self.conn.read(&mut piece).await {
+                Ok(0) | Err(_) => return,
+                Ok(n) => heard += n,
+            }
         }
     }
 }
@@ -77,13 +102,13 @@ impl<O: Observe> Held<O> {
 
 impl<O: Observe> Drop for Held<O> {
     fn drop(&mut self) {
-        if !self.shut {
-            *self
-                .lender
-                .back
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = self.conn.take();
-        }
+        let mut back = self
+            .lender
+            .back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let shut = self.shut;
+        *back = self.conn.take().map(|conn| Returned { conn, shut });
     }
 }
 

@@ -31,6 +31,26 @@ pub(super) enum Wish {
     Abort = 2,
 }
 
+/// What the server left unread of the last request's body, under HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unread {
+    Nothing = 0,
+    /// Likely in the buffer already: the connection may well go on.
+    Little = 1,
+    /// Too much to be read for nothing: the connection is over.
+    Much = 2,
+}
+
+impl Unread {
+    fn of(n: u8) -> Unread {
+        match n {
+            0 => Unread::Nothing,
+            1 => Unread::Little,
+            _ => Unread::Much,
+        }
+    }
+}
+
 pub(super) struct Notes {
     pub shared: Arc<Shared>,
     in_flight: AtomicUsize,
@@ -40,6 +60,7 @@ pub(super) struct Notes {
     write_blocked: AtomicBool,
     flush_blocked: AtomicBool,
     writes: AtomicU64,
+    unread: AtomicU8,
     /// HTTP/2 responses of which the peer has left a piece untaken, and since when.
     untaken: Mutex<BTreeMap<u64, Instant>>,
     wish: AtomicU8,
@@ -57,6 +78,7 @@ impl Notes {
             write_blocked: AtomicBool::new(false),
             flush_blocked: AtomicBool::new(false),
             writes: AtomicU64::new(0),
+            unread: AtomicU8::new(Unread::Nothing as u8),
             untaken: Mutex::default(),
             wish: AtomicU8::new(Wish::Serve as u8),
             task: AtomicWaker::new(),
@@ -86,8 +108,25 @@ impl Notes {
     /// Notes a request; it counts as in flight until the guard drops.
     pub fn begin(self: &Arc<Self>) -> InFlight {
         self.head_open.store(false, Relaxed);
+        self.unread.store(Unread::Nothing as u8, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(self.clone())
+    }
+
+    /// A body was dropped before its end. Under HTTP/2 that concerns its stream alone.
+    pub fn leave_unread(&self, unread: Unread) {
+        if !self.is_http2() {
+            self.unread.store(unread as u8, Relaxed);
+        }
+    }
+
+    pub fn left_unread(&self) -> Unread {
+        Unread::of(self.unread.load(Relaxed))
+    }
+
+    /// Tells it once: under TLS, two layers are closed one after the other.
+    pub fn take_unread(&self) -> Unread {
+        Unread::of(self.unread.swap(Unread::Nothing as u8, Relaxed))
     }
 
     /// The response `id` waits for the peer (`Some`) or for its own producer (`None`).

@@ -12,14 +12,14 @@ use std::{
 
 use axum::{Router, body::Body, routing::future::RouteFuture};
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tower_service::Service;
 
 use super::{
     ClientCert, Phase,
-    notes::{InFlight, Notes},
+    notes::{InFlight, Notes, Unread},
 };
 use crate::seam::BoxFuture;
 
@@ -49,6 +49,9 @@ impl BodyReadTimeout {
         false
     }
 }
+
+/// What is left of a refused body up to this size has most likely arrived with its head.
+const LITTLE_BYTES: u64 = 32 * 1024;
 
 /// The router, as hyper calls it for one connection.
 pub(super) struct App {
@@ -88,7 +91,7 @@ impl Future for Answer {
         let this = self.project();
         let route = this.route;
         // A panicking handler costs its request, not the connection with all its other streams.
-        let response = match catch_unwind(AssertUnwindSafe(|| route.poll(cx))) {
+        let mut response = match catch_unwind(AssertUnwindSafe(|| route.poll(cx))) {
             Ok(poll) => match ready!(poll) {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -104,6 +107,13 @@ impl Future for Answer {
             }
         };
         let in_flight = this.in_flight.take();
+        if let Some(in_flight) = &in_flight
+            && in_flight.notes().left_unread() == Unread::Much
+        {
+            // Else the client may send its next request on a connection that is about to close.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight))))
     }
 }
@@ -179,6 +189,8 @@ impl HttpBody for CountedBody {
 /// when a piece is waited for, so a body that is already there costs nothing.
 struct TimedBody {
     body: Incoming,
+    /// Nothing more of it is worth waiting for.
+    over: bool,
     notes: Arc<Notes>,
     timer: Option<BoxFuture<'static, ()>>,
 }
@@ -190,9 +202,24 @@ impl TimedBody {
         }
         Body::new(TimedBody {
             body,
+            over: false,
             notes: notes.clone(),
             timer: None,
         })
+    }
+}
+
+impl Drop for TimedBody {
+    fn drop(&mut self) {
+        if self.over || self.body.is_end_stream() {
+            return;
+        }
+        let little = |bytes| bytes <= LITTLE_BYTES;
+        let unread = match self.body.size_hint().upper().is_some_and(little) {
+            true => Unread::Little,
+            false => Unread::Much,
+        };
+        self.notes.leave_unread(unread);
     }
 }
 
@@ -207,6 +234,7 @@ impl HttpBody for TimedBody {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             this.timer = None;
+            this.over = !matches!(frame, Some(Ok(_)));
             return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
         }
         let shared = &this.notes.shared;
@@ -215,6 +243,7 @@ impl HttpBody for TimedBody {
             .get_or_insert_with(|| shared.env.sleep(shared.options.body_read));
         ready!(timer.as_mut().poll(cx));
         shared.options.stats.count_timeout(Phase::BodyRead);
+        this.over = true;
         Poll::Ready(Some(Err(BodyReadTimeout.into())))
     }
 

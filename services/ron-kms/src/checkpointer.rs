@@ -10,7 +10,7 @@ use ron_core::{backoff::Backoff, supervisor::TaskContext};
 use crate::{
     audit::log::{Act, Head, Mismatch},
     auditor::Auditor,
-    journal::{self, JournalError},
+    journal::{self, JournalError, Reserve},
 };
 
 const BACKOFF: Backoff = Backoff::band(
@@ -44,7 +44,7 @@ pub async fn run(auditor: Arc<Auditor>, tick: Duration, context: TaskContext) {
         if !due && !ron_core::buggify!("kms.checkpoint_unasked") {
             continue;
         }
-        match checkpoint(&auditor).await {
+        match checkpoint(&auditor, Reserve::Keep).await {
             true => failures = 0,
             false => {
                 failures += 1;
@@ -61,7 +61,7 @@ async fn finish(auditor: &Auditor, rng: &mut ron_core::Rng) {
     let mut attempt = 0;
     while uncovered() && !ron_core::mutant!("kms.no_last_checkpoint") {
         ron_core::sometimes!("kms.last_checkpoint");
-        if !checkpoint(auditor).await {
+        if !checkpoint(auditor, Reserve::Use).await {
             auditor.env.sleep(BACKOFF.delay(attempt, rng)).await;
             attempt += 1;
         }
@@ -69,7 +69,7 @@ async fn finish(auditor: &Auditor, rng: &mut ron_core::Rng) {
 }
 
 /// One checkpoint; false if it failed.
-async fn checkpoint(auditor: &Auditor) -> bool {
+async fn checkpoint(auditor: &Auditor, reserve: Reserve) -> bool {
     let now_ms = auditor.now_ms();
     let Some(Act::Publish { head, files }) = auditor.step(|log| log.begin_checkpoint(now_ms))
     else {
@@ -89,7 +89,7 @@ async fn checkpoint(auditor: &Auditor) -> bool {
         note.clone(),
     );
     let mut writing = std::pin::pin!(auditor.env.disk(move |disk| {
-        let published = journal.publish(disk.as_ref(), attempt, &files, &bytes);
+        let published = journal.publish(disk.as_ref(), attempt, &files, &bytes, reserve);
         if published.is_ok() {
             // Room that an emergency used is set aside again once there is some.
             let _ = journal::make_reserve(disk.as_ref());

@@ -4,7 +4,7 @@
 //! checkpoint is replaced in one step, after the tiles it covers; nothing is written to a file that is not
 //! the one that was opened; a write of an earlier attempt never follows a later truncation.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use ron_core::{
     lock::{LockDecl, RankedMutex},
@@ -188,6 +188,7 @@ impl Journal {
         attempt: u64,
         files: &[Published],
         note: &[u8],
+        reserve: Reserve,
     ) -> Result<(), JournalError> {
         let publishing = {
             let state = self.state.lock();
@@ -199,7 +200,7 @@ impl Journal {
             return Err(JournalError::Outdated);
         }
         *newest = attempt;
-        publish(disk, files, note)?;
+        publish(disk, files, note, reserve)?;
         Ok(())
     }
 
@@ -219,10 +220,19 @@ impl State {
     }
 }
 
-/// Writes the tiles, then replaces the checkpoint. On a full disk the reserve is given up for it.
-fn publish(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
+/// What becomes of the reserve on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// There will be a last checkpoint that needs it more.
+    Keep,
+    /// This is the last one.
+    Use,
+}
+
+/// Writes the tiles, then replaces the checkpoint.
+fn publish(disk: &dyn Disk, files: &[Published], note: &[u8], reserve: Reserve) -> io::Result<()> {
     match publish_once(disk, files, note) {
-        Err(error) if is_full(&error) && free_reserve(disk)? => {
+        Err(error) if reserve == Reserve::Use && is_full(&error) && free_reserve(disk)? => {
             ron_core::sometimes!("kms.reserve_used");
             publish_once(disk, files, note)
         }
@@ -327,28 +337,21 @@ fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option
     })
 }
 
+/// How many files are open at once while tiles are published.
+const SYNCED_TOGETHER: usize = 64;
+
 fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
     if ron_core::mutant!("kms.checkpoint_before_tiles") {
         replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;
     }
-    let mut dirs = std::collections::BTreeSet::new();
-    for Published { tile, bytes } in files {
-        let path = tile_path(tile);
-        let dir = path.rsplit_once('/').map_or(DIR, |(dir, _)| dir).to_owned();
-        if !dirs.contains(&dir) {
-            disk.create_dir(&dir)?;
-            // New directories are names in their parents.
-            let mut at = dir.as_str();
-            while let Some((parent, _)) = at.rsplit_once('/') {
-                dirs.insert(at.to_owned());
-                at = parent;
-            }
-            dirs.insert(at.to_owned());
+    let mut dirs = BTreeSet::new();
+    for some in files.chunks(SYNCED_TOGETHER) {
+        // All are written before the first is synced: a file system then does much of it in one go.
+        let written = some.iter().map(|file| write_tile(disk, &mut dirs, file));
+        let written: Vec<_> = written.collect::<io::Result<_>>()?;
+        for file in written {
+            file.sync()?;
         }
-        let file = disk.open(&path, Open::Create)?;
-        file.set_len(bytes.len() as u64)?;
-        file.write_at(0, bytes)?;
-        file.sync()?;
     }
     for dir in &dirs {
         disk.sync_dir(dir)?;
@@ -360,6 +363,29 @@ fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result
         }
     }
     Ok(())
+}
+
+fn write_tile(
+    disk: &dyn Disk,
+    dirs: &mut BTreeSet<String>,
+    Published { tile, bytes }: &Published,
+) -> io::Result<Arc<dyn DiskFile>> {
+    let path = tile_path(tile);
+    let dir = path.rsplit_once('/').map_or(DIR, |(dir, _)| dir);
+    if !dirs.contains(dir) {
+        disk.create_dir(dir)?;
+        // New directories are names in their parents.
+        let mut at = dir;
+        while let Some((parent, _)) = at.rsplit_once('/') {
+            dirs.insert(at.to_owned());
+            at = parent;
+        }
+        dirs.insert(at.to_owned());
+    }
+    let file = disk.open(&path, Open::Create)?;
+    file.set_len(bytes.len() as u64)?;
+    file.write_at(0, bytes)?;
+    Ok(file)
 }
 
 /// A full tile holds all that its partial ones did. Best effort: what stays only takes room.

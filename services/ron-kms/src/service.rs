@@ -17,11 +17,10 @@ use ron_core::{
     admission::{Admission, Reject},
     auth::{Gate as AuthGate, JwksPolicy, KeySet, refresh_loop},
     bus::Bus,
-    corr::with_corr_ids,
+    front::front,
     lifecycle::Escalate,
     lock::RankedMutex,
     ops::{self, Admin, Ops, Reload},
-    problem::with_fallbacks,
     queue::Queue,
     readiness::Readiness,
     seam::Listener,
@@ -382,8 +381,7 @@ impl Service {
             admin,
         );
         let api = api::router(self.kms(), &engine.env, &self.telemetry);
-        let guarded = Arc::new(admission).guard(api);
-        with_corr_ids(with_fallbacks(guarded.merge(ops::router(ops))), &engine.env)
+        front(&engine.env, api, &Arc::new(admission), ops::router(ops))
     }
 }
 

@@ -7,9 +7,8 @@ use axum::{Router, extract::Request};
 use ron_core::{
     admission::Admission,
     auth::{Gate, Mode},
-    corr::with_corr_ids,
+    front::front,
     ops::{self, Admin, Ops},
-    problem::with_fallbacks,
     readiness::Readiness,
     shutdown::Shutdown,
     supervisor::SupervisorView,
@@ -116,7 +115,6 @@ impl App {
             admin,
         );
         let api = api::router(dht.clone(), shutdown.clone());
-        let guarded = Arc::new(admission).guard(api);
-        with_corr_ids(with_fallbacks(guarded.merge(ops::router(ops))), &node.env)
+        front(&node.env, api, &Arc::new(admission), ops::router(ops))
     }
 }

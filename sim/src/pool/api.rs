@@ -15,10 +15,10 @@ use axum::{
 };
 use ron_core::{
     admission::{Admission, AdmissionConfig, Limits, Reject},
-    corr::with_corr_ids,
     deadline::REQUEST_TIMEOUT,
+    front::front,
     ops::{self, Ops},
-    problem::{ApiPath, Problem, with_fallbacks},
+    problem::{ApiPath, Problem},
     telemetry::Telemetry,
 };
 
@@ -59,15 +59,15 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     let items = Router::new()
         .route("/items/{key}", put(store))
         .with_state(app.clone());
-    let mut items = Arc::new(admission).guard(items);
-    if app.planted("deaf_to_deadlines") {
-        items = items.layer(middleware::from_fn(deafen));
-    }
     let mut ops = ops::router(ops);
     if app.planted("mute_readyz") {
         ops = ops.layer(middleware::from_fn(mute));
     }
-    with_corr_ids(with_fallbacks(items.merge(ops)), &app.env)
+    let all = front(&app.env, items, &Arc::new(admission), ops);
+    match app.planted("deaf_to_deadlines") {
+        true => all.layer(middleware::from_fn(deafen)),
+        false => all,
+    }
 }
 
 /// Planted: a refusal that does not say why.

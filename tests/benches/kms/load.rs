@@ -19,6 +19,17 @@ use crate::servers::process_cpu;
 
 pub struct Clients {
     pub runtime: Runtime,
+    polling: Runtime,
+}
+
+/// What clients do while they wait for answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Sleep, and leave the cores to the server: for what is measured in answers per second.
+    Asleep,
+    /// Look again and again: for what is measured in CPU time. Whoever answers a sleeper pays for waking it,
+    /// and a slow server, whose clients sleep more, pays more often than a fast one.
+    Awake,
 }
 
 /// One round against one server.
@@ -49,18 +60,32 @@ impl Round {
 
 impl Clients {
     pub fn start() -> Clients {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        Clients { runtime }
+        let mut two = Builder::new_multi_thread();
+        let runtime = two.worker_threads(2).enable_all().build();
+        let polling = Builder::new_current_thread().enable_all().build();
+        Clients {
+            runtime: runtime.expect("a runtime"),
+            polling: polling.expect("a runtime"),
+        }
     }
 
     /// As many requests as fit into the time.
-    pub fn press(&self, addr: SocketAddr, request: &[u8], conns: usize, time: Duration) -> Round {
+    pub fn press(
+        &self,
+        waiting: Waiting,
+        addr: SocketAddr,
+        request: &[u8],
+        conns: usize,
+        time: Duration,
+    ) -> Round {
         let request: Arc<[u8]> = request.into();
-        self.runtime.block_on(async {
+        let runtime = match waiting {
+            Waiting::Asleep => &self.runtime,
+            Waiting::Awake => &self.polling,
+        };
+        runtime.block_on(async {
+            // Something to do at all times keeps the one thread from sleeping.
+            let awake = (waiting == Waiting::Awake).then(|| tokio::spawn(never_sleep()));
             let mut open = Vec::new();
             for _ in 0..conns {
                 open.push(Connection::open(addr).await);
@@ -78,6 +103,9 @@ impl Clients {
                 round.failures += failures;
                 round.latencies_us.extend(latencies);
             }
+            if let Some(awake) = awake {
+                awake.abort();
+            }
             round.took = start.elapsed();
             round.client_cpu = process_cpu(std::process::id()) - cpu;
             round
@@ -92,6 +120,12 @@ impl Clients {
             let body = &conn.buffer[conn.body.clone()];
             (status, String::from_utf8_lossy(body).into_owned())
         })
+    }
+}
+
+async fn never_sleep() {
+    loop {
+        tokio::task::yield_now().await;
     }
 }
 

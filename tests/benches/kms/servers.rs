@@ -15,7 +15,7 @@ use std::{
 use axum::{Json, Router, routing::post};
 use serde::{Deserialize, Serialize};
 
-use crate::load::{self, Clients, Round};
+use crate::load::{self, Clients, Round, Waiting};
 
 /// The argument that makes this program the handler.
 pub const NOOP: &str = "--serve-noop";
@@ -85,11 +85,12 @@ impl Server {
     pub fn round(
         &mut self,
         clients: &Clients,
+        waiting: Waiting,
         request: &[u8],
         conns: usize,
         time: Duration,
     ) -> Round {
-        let mut round = clients.press(self.addr, request, conns, time);
+        let mut round = clients.press(waiting, self.addr, request, conns, time);
         let cpu = process_cpu(self.child.id());
         round.server_cpu = cpu - self.cpu;
         self.cpu = cpu;

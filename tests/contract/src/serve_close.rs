@@ -7,13 +7,16 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, routing::get};
+use axum::{Router, http::StatusCode, routing::get, routing::post};
 use ron_core::{
     seam::BoxFuture,
     seam::Conn,
     serve::{ClientCert, ServeOptions, TlsAccept},
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Notify, oneshot},
+};
 
 use crate::{
     Pair, list,
@@ -28,6 +31,10 @@ list!("serve_close":
     requests_that_outlive_the_grace_are_cut_and_counted,
     a_dropped_server_cuts_its_connections,
     a_handshake_that_fails_or_hangs_is_shut_down,
+    a_client_still_sending_a_refused_body_gets_its_answer,
+    a_client_that_never_stops_sending_is_cut,
+    a_stop_does_not_wait_for_a_client_that_still_sends,
+    a_small_body_that_nobody_reads_costs_no_connection,
 );
 
 /// A handler that waits to be released, and tells when it has begun.
@@ -206,4 +213,83 @@ async fn a_handshake_that_fails_or_hangs_is_shut_down(pair: Pair) {
         let timed_out = server.stats.timeouts(ron_core::serve::Phase::HeaderRead);
         assert_eq!((failed, timed_out), if hangs { (0, 1) } else { (1, 0) });
     }
+}
+
+/// Refuses whatever is sent without reading it.
+fn refuses() -> Router {
+    hello().route("/refuses", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
+}
+
+const PIECE: usize = 64 * 1024;
+
+async fn begin_a_body_of(client: &mut Raw, bytes: usize) {
+    let head = format!("POST /refuses HTTP/1.1\r\nhost: case\r\ncontent-length: {bytes}\r\n\r\n");
+    client.send(&head).await;
+    client.send(&"x".repeat(PIECE)).await;
+    let answer = client.answer().await;
+    assert_eq!(answer.status(), 413);
+    // Or its next request would go to a connection that is being closed.
+    assert!(answer.head.contains("connection: close"), "{}", answer.head);
+}
+
+async fn a_client_still_sending_a_refused_body_gets_its_answer(pair: Pair) {
+    const PIECES: usize = 64;
+    let server = Server::start(&pair, refuses(), ServeOptions::default()).await;
+    let mut client = Raw::connect(&pair.client, server.addr).await;
+    begin_a_body_of(&mut client, PIECES * PIECE).await;
+    let piece = "x".repeat(PIECE);
+    for _ in 1..PIECES {
+        // Fails if the server closed while there was something to read.
+        client.send(&piece).await;
+    }
+    let mut rest = Vec::new();
+    client.conn.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"", "no reset and no second answer");
+    drop(client);
+    server.until_open(&pair.client, 0).await;
+    assert_eq!(server.shutdowns.counts(), [1]);
+}
+
+async fn a_client_that_never_stops_sending_is_cut(pair: Pair) {
+    let server = Server::start(&pair, refuses(), ServeOptions::default()).await;
+    let mut client = Raw::connect(&pair.client, server.addr).await;
+    begin_a_body_of(&mut client, 1 << 40).await;
+    let piece = "x".repeat(PIECE);
+    while client.conn.write_all(piece.as_bytes()).await.is_ok() {}
+    server.until_open(&pair.client, 0).await;
+    assert_eq!(server.shutdowns.counts(), [1]);
+
+    // One that is silent, without ever closing, is not waited for either.
+    let mut client = Raw::connect(&pair.client, server.addr).await;
+    begin_a_body_of(&mut client, 1 << 40).await;
+    server.until_open(&pair.client, 0).await;
+    assert_eq!(server.shutdowns.counts(), [1, 1]);
+}
+
+async fn a_stop_does_not_wait_for_a_client_that_still_sends(pair: Pair) {
+    let options = ServeOptions {
+        close_grace: Duration::ZERO,
+        ..ServeOptions::default()
+    };
+    let server = Server::start(&pair, refuses(), options).await;
+    let mut client = Raw::connect(&pair.client, server.addr).await;
+    begin_a_body_of(&mut client, 1 << 40).await;
+    server.stop.trigger();
+    server.task.await.unwrap();
+    assert_eq!(server.shutdowns.counts(), [1]);
+}
+
+async fn a_small_body_that_nobody_reads_costs_no_connection(pair: Pair) {
+    let server = Server::start(&pair, refuses(), ServeOptions::default()).await;
+    let mut client = Raw::connect(&pair.client, server.addr).await;
+    let request = "POST /refuses HTTP/1.1\r\nhost: case\r\ncontent-length: 5\r\n\r\nsmall";
+    client.send(request).await;
+    let answer = client.answer().await;
+    assert_eq!(answer.status(), 413);
+    assert!(
+        !answer.head.contains("connection: close"),
+        "{}",
+        answer.head
+    );
+    assert_eq!(client.get("/").await.status(), 200);
 }

@@ -96,7 +96,7 @@ fn a_file_that_was_deleted_or_replaced_takes_no_more_records() {
     refused(journal.check(&disk));
     refused(journal.write(&disk, 0, START, b"x"));
     refused(journal.truncate(&disk, START));
-    refused(journal.publish(&disk, 1, &[], &note(0)));
+    refused(journal.publish(&disk, 1, &[], &note(0), Reserve::Keep));
     disk.remove(LOG).unwrap();
     refused(journal.check(&disk));
     assert!(
@@ -117,7 +117,7 @@ fn a_start_without_the_log_of_its_store_is_a_mismatch() {
     let disk = MemoryDisk::new(4 << 20);
     open(&disk, true)
         .journal
-        .publish(&disk, 1, &[], &note(0))
+        .publish(&disk, 1, &[], &note(0), Reserve::Keep)
         .unwrap();
     disk.remove(LOG).unwrap();
     assert_eq!(open(&disk, true).mismatch, Some(Mismatch::Replaced));
@@ -160,9 +160,11 @@ fn a_write_that_began_before_a_truncation_does_not_land_after_it() {
 fn an_older_attempt_to_publish_does_not_land_after_a_newer_one() {
     let disk = MemoryDisk::new(4 << 20);
     let journal = open(&disk, true).journal;
-    journal.publish(&disk, 2, &[], &note(9)).unwrap();
+    journal
+        .publish(&disk, 2, &[], &note(9), Reserve::Keep)
+        .unwrap();
     for older in [1, 2] {
-        let late = journal.publish(&disk, older, &[], &note(1));
+        let late = journal.publish(&disk, older, &[], &note(1), Reserve::Keep);
         assert!(matches!(late, Err(JournalError::Outdated)), "{late:?}");
     }
     let found = open(&disk, false);
@@ -177,7 +179,9 @@ fn a_checkpoint_that_does_not_verify_is_told_as_such() {
     let mut forged = note(9);
     let at = forged.iter().position(|byte| *byte == b'9').unwrap();
     forged[at] = b'8';
-    journal.publish(&disk, 1, &[], &forged).unwrap();
+    journal
+        .publish(&disk, 1, &[], &forged, Reserve::Keep)
+        .unwrap();
     let found = open(&disk, false);
     assert_eq!((found.stored, found.note), (Stored::Invalid, None));
 }
@@ -190,7 +194,7 @@ fn hashes(width: u16) -> Published {
 }
 
 #[test]
-fn a_full_disk_still_takes_a_checkpoint_from_the_reserve_and_then_no_more() {
+fn a_full_disk_still_takes_the_last_checkpoint_from_the_reserve_and_no_other() {
     // Room for the header, the reserve and next to nothing else.
     let disk = MemoryDisk::new(RESERVE_BYTES + START + 1_000);
     let journal = open(&disk, true).journal;
@@ -204,9 +208,14 @@ fn a_full_disk_still_takes_a_checkpoint_from_the_reserve_and_then_no_more() {
     };
     assert!(is_full(&full));
     journal.truncate(&disk, START).unwrap();
-    journal
-        .publish(&disk, 1, &[hashes(250)], &note(250))
-        .unwrap();
+    let publish =
+        |attempt, reserve| journal.publish(&disk, attempt, &[hashes(250)], &note(250), reserve);
+    assert!(
+        publish(1, Reserve::Keep).is_err(),
+        "a later one may need it more"
+    );
+    assert!(disk.identity(RESERVE).unwrap().is_some());
+    publish(2, Reserve::Use).unwrap();
     assert!(
         disk.identity(RESERVE).unwrap().is_none(),
         "it was given up for that"
@@ -255,7 +264,7 @@ fn partial_tiles_are_served_from_the_full_one_that_took_their_place() {
         bytes: bundle(5).into(),
     };
     journal
-        .publish(&disk, 1, &[part, numbered(5)], &note(5))
+        .publish(&disk, 1, &[part, numbered(5)], &note(5), Reserve::Keep)
         .unwrap();
     assert_eq!(read_tile(&disk, &entries(5)).unwrap(), Some(bundle(5)));
     assert_eq!(
@@ -268,7 +277,7 @@ fn partial_tiles_are_served_from_the_full_one_that_took_their_place() {
         bytes: bundle(256).into(),
     };
     journal
-        .publish(&disk, 2, &[full, numbered(256)], &note(256))
+        .publish(&disk, 2, &[full, numbered(256)], &note(256), Reserve::Keep)
         .unwrap();
     assert_eq!(
         disk.list("audit/tile/entries/000.p").unwrap(),
