@@ -155,9 +155,15 @@ impl Bucket {
         self.waiting.iter().map(proven)
     }
 
-    /// When a tick can next change anything: a report is given up, or somebody is to be asked after. If never, the
+    /// When a tick can next change anything: a report is given up, somebody is to be asked after, or there may be a
+    /// place for who waits. If never, the
     /// writer needs no timer.
     pub fn next_tick(&self, rules: &Rules) -> Option<Seconds> {
+        let place = self.entries.len() < rules.k.min(super::K_MAX)
+            || self.entries.iter().any(Entry::is_dead);
+        if place && !self.waiting.is_empty() {
+            return Some(0);
+        }
         let given_up = |at_s: Seconds| at_s.saturating_add(rules.patience_s);
         let pinged = self.pinging.as_ref().map(|asked| given_up(asked.at_s));
         let asked = self.waiting.iter().filter(|w| w.stage == Stage::Asked);
