@@ -158,6 +158,12 @@ impl Env {
         Join { result, abort }
     }
 
+    /// Starts a task whose end nobody waits for; it costs nothing beside its future. It goes on if what is returned is
+    /// dropped.
+    pub fn launch(&self, name: &'static str, task: BoxFuture<'static, ()>) -> Box<dyn Abort> {
+        self.runtime.spawn(name, task)
+    }
+
     /// Runs blocking or CPU-bound work on a bounded pool of threads. See [`Tasks::offload`](crate::seam::Tasks::offload)
     /// for what happens when the returned future is dropped.
     pub fn offload<T, F>(

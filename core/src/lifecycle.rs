@@ -16,6 +16,7 @@ mod terms;
 use std::{
     collections::{BTreeMap, VecDeque},
     hash::{Hash, Hasher},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -41,7 +42,8 @@ pub struct Lifecycle {
 /// What is known of a task that lives, or waits to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
-    pub rules: TaskRules,
+    /// Shared by all tasks that have the same.
+    pub rules: Arc<TaskRules>,
     pub state: TaskState,
     /// How often it has been restarted.
     pub incarnation: u32,
@@ -128,6 +130,8 @@ impl Lifecycle {
         }
         let id = TaskId(self.next_id);
         self.next_id += 1;
+        let alike = self.tasks.values().rev().find(|t| *t.rules == rules);
+        let rules = alike.map_or_else(|| Arc::new(rules), |task| task.rules.clone());
         let task = Task {
             rules,
             state: TaskState::Waiting,
@@ -184,7 +188,7 @@ impl Lifecycle {
         let Some(task) = self.tasks.get(&id) else {
             return out;
         };
-        let (state, rules) = (task.state, task.rules);
+        let (state, rules) = (task.state, task.rules.clone());
         if state == TaskState::Waiting {
             return out;
         }

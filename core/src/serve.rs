@@ -135,6 +135,18 @@ impl Env {
         options: ServeOptions,
         stop: Shutdown,
     ) -> ServeReport {
+        self.serve_with(listener, move || app.clone(), options, stop)
+            .await
+    }
+
+    /// The same, with a router that is made for each connection: while there is none, it costs nothing.
+    pub async fn serve_with(
+        &self,
+        listener: Box<dyn Listener>,
+        app: impl Fn() -> Router + Send + Sync,
+        options: ServeOptions,
+        stop: Shutdown,
+    ) -> ServeReport {
         let server = Server(Arc::new(Shared {
             env: self.clone(),
             options,
@@ -144,7 +156,8 @@ impl Env {
         }));
         let report = server.accept_until(&*listener, &app, &stop).await;
         drop(listener);
-        server.finish(report).await
+        // Boxed: it comes once, at the end.
+        Box::pin(server.finish(report)).await
     }
 }
 
@@ -193,7 +206,7 @@ impl Server {
     async fn accept_until(
         &self,
         listener: &dyn Listener,
-        app: &Router,
+        app: &(dyn Fn() -> Router + Send + Sync),
         stop: &Shutdown,
     ) -> ServeReport {
         let (env, options) = (&self.0.env, &self.0.options);
@@ -223,7 +236,7 @@ impl Server {
                     }
                     report.accepted += 1;
                     options.stats.accepted.fetch_add(1, Relaxed);
-                    self.start(app.clone(), conn, peer);
+                    self.start(app(), conn, peer);
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(_) => {

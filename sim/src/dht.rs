@@ -37,7 +37,8 @@ pub const PORT: u16 = 7491;
 /// Where other nodes come in; what seeds are named with.
 pub const PEER_PORT: u16 = 7490;
 
-const IDENTITY: &str = "identity.key";
+/// Where the node's key lies: 32 bytes.
+pub const IDENTITY: &str = "identity.key";
 
 pub struct DhtService;
 
@@ -59,7 +60,10 @@ impl SimService for DhtService {
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
-        Box::pin(run(process))
+        Box::pin(async move {
+            let config: Config = read_config(&process.config).expect("checked before the start");
+            run(process, Arc::new(config), |_| {}).await
+        })
     }
 }
 
@@ -67,13 +71,18 @@ impl SimService for DhtService {
 /// supervisor outside would do.
 const REOPEN: Duration = Duration::from_millis(100);
 
-async fn run(process: ProcessContext) -> StopReport {
+/// One process of a node, whole; `opened` is shown the service before it runs.
+pub async fn run(
+    process: ProcessContext,
+    config: Arc<Config>,
+    opened: impl FnOnce(&Service),
+) -> StopReport {
     let env = process.env.clone();
-    let config: Config = read_config(&process.config).expect("checked before the start");
-    let config = Arc::new(config);
-    let (_, parts) = topology::declare(&config);
-    // The table is saved in a phase of its own, as long as the flush.
-    let allowed = parts.drain.after + 2 * parts.flush.after + parts.close.after;
+    let allowed = {
+        let (_, parts) = topology::declare(&config);
+        // The table is saved in a phase of its own, as long as the flush.
+        parts.drain.after + 2 * parts.flush.after + parts.close.after
+    };
     let service = loop {
         if process.shutdown.is_triggered() {
             return StopReport {
@@ -81,7 +90,8 @@ async fn run(process: ProcessContext) -> StopReport {
                 ..StopReport::default()
             };
         }
-        match open(&env, &config).await {
+        // Boxed: what opening needs is not kept for as long as the service runs.
+        match Box::pin(open(&env, &config)).await {
             Ok(service) => break service,
             Err(error) => {
                 env.probe("dht.cannot_start", 0, format_args!("{error}"));
@@ -90,6 +100,7 @@ async fn run(process: ProcessContext) -> StopReport {
         }
     };
     tell_opened(&env, &service);
+    opened(&service);
     for queue in service.queues() {
         process.inspector.show_queue(queue);
     }

@@ -132,7 +132,8 @@ impl SimDisk {
         let mut state = self.lock();
         match state.names.get(path) {
             Some(Entry::File(id)) => {
-                state.files.insert(id, file::FileState::named(image));
+                let file = Box::new(file::FileState::named(image));
+                state.files.insert(id, file);
                 true
             }
             _ => false,

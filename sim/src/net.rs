@@ -152,6 +152,8 @@ struct Host {
     ip: IpAddr,
     /// A [`HostState`]; every read and write of a stream looks at it.
     state: AtomicU64,
+    /// By how many nanoseconds what its processes send is late.
+    late_ns: AtomicU64,
     felt: Arc<Felt>,
 }
 
@@ -212,6 +214,7 @@ impl Network {
             node,
             ip,
             state: AtomicU64::new(0),
+            late_ns: AtomicU64::new(0),
             felt: Arc::default(),
         };
         host.set_state(HostState::ProcessDown);
@@ -268,6 +271,12 @@ impl Network {
         self.each_wire_of(node, |wire, side| {
             wire.owner_died(side, to == HostState::ProcessDown)
         });
+    }
+
+    /// Its processes are slow: everything they send leaves so much later. Its machine answers connects as before.
+    pub fn slow_down(&self, node: NodeId, by: Duration) {
+        let host = self.lock().host_of(node).clone();
+        host.late_ns.store(by.as_nanos() as u64, Relaxed);
     }
 
     // ----------------------------------------------------------------- what happens to links
@@ -465,6 +474,7 @@ impl Network {
         if link.latency_factor > 1 {
             state.feel(from, to, "net.latency");
         }
+        travel += Duration::from_nanos(state.host_of(from).late_ns.load(Relaxed));
         let mut retransmit = RETRANSMIT.0;
         for _ in 0..MOST_LOSSES {
             if !seed::chance(&mut state.rng, link.loss_per_10_000) {

@@ -301,6 +301,20 @@ impl World {
         }
     }
 
+    /// A node that is down will never come back: what it had is thrown away, its disk too. Whoever looks at it finds
+    /// nothing.
+    pub fn scrap(&self, id: NodeId) {
+        let mut nodes = self.lock();
+        let node = &mut nodes[id.0 as usize];
+        if node.status == Status::Up {
+            return;
+        }
+        node.crew = None;
+        node.service = None;
+        node.inspector = Inspector::default();
+        node.parts.disk = SimDisk::new(0);
+    }
+
     /// Kills the process, if it lives, and starts a new one at once.
     pub fn restart(&self, id: NodeId) {
         self.die(id, Death::Process, "restarted");

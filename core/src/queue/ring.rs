@@ -34,7 +34,7 @@ pub enum Refusal {
 
 impl<T> Ring<T> {
     /// A ring that could hold nothing would be of no use: a cap of 0 counts as 1. Memory grows with
-    /// the depth reached, not with the cap.
+    /// the depth reached, not with the cap, and is given back when all is taken.
     pub fn new(cap: usize) -> Self {
         Ring {
             items: VecDeque::new(),
@@ -120,6 +120,7 @@ impl<T> Ring<T> {
     pub fn take(&mut self) -> Option<T> {
         let item = self.items.pop_front()?;
         self.delivered += u64::from(!crate::mutant!("queue.delivery_uncounted"));
+        self.release();
         Some(item)
     }
 
@@ -130,7 +131,9 @@ impl<T> Ring<T> {
         }
         let count = max.max(1).min(self.items.len());
         self.delivered += count as u64;
-        Some(self.items.drain(..count).collect())
+        let batch = self.items.drain(..count).collect();
+        self.release();
+        Some(batch)
     }
 
     /// Nothing gets in any more; what is in can still be taken. Returns whether it was open.
@@ -158,6 +161,15 @@ impl<T> Ring<T> {
             refused: self.refused,
             delivered: self.delivered,
             dropped: self.dropped,
+        }
+    }
+
+    /// What a burst has grown it to is given back once it is through.
+    fn release(&mut self) {
+        /// Room that an empty ring keeps, so that small items one at a time cost no allocation.
+        const KEPT_BYTES: usize = 128;
+        if self.items.is_empty() && self.items.capacity() * size_of::<T>() > KEPT_BYTES {
+            self.items = VecDeque::new();
         }
     }
 
@@ -269,6 +281,19 @@ mod tests {
         assert!(!ring.pass());
         let stats = ring.stats("q");
         assert_eq!((stats.accepted, stats.delivered, stats.depth), (2, 2, 0));
+    }
+
+    #[test]
+    fn an_empty_ring_gives_back_what_a_burst_needed() {
+        let mut ring = filled(100);
+        assert!(ring.items.capacity() >= 100);
+        while ring.take().is_some() {}
+        assert!(ring.items.capacity() * 4 <= 128);
+        for item in 0..100 {
+            ring.put(item).unwrap();
+        }
+        ring.take_batch(100);
+        assert!(ring.items.capacity() * 4 <= 128);
     }
 
     #[test]

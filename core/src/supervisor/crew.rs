@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,11 +18,11 @@ use super::{
     tracked::{Death, Killer, Tracked},
 };
 use crate::{
-    Env, Join, Rng,
+    Env, Rng,
     bus::{Bus, KernelEvent, Subscriber},
     lifecycle::{self, Action, Ended, Escalate, Lifecycle, TaskId, TaskRules, Timer},
     readiness::{Gate, Readiness},
-    seam::BoxFuture,
+    seam::{Abort, BoxFuture},
     shutdown::Shutdown,
 };
 
@@ -52,12 +53,12 @@ pub(super) struct Crew {
 
 /// A task as the shell holds it.
 struct Member {
-    rules: TaskRules,
+    rules: Arc<TaskRules>,
     factory: Factory,
     stop: Shutdown,
     /// Present if the task's rules can close it.
     gate: Option<Gate>,
-    running: Option<Join<()>>,
+    running: Option<Box<dyn Abort>>,
 }
 
 type Ending = BoxFuture<'static, (TaskId, Result<(), Death>)>;
@@ -111,7 +112,15 @@ impl Crew {
     /// Starts a task, unless the process is draining or has no such phase.
     pub fn register(&mut self, rules: TaskRules, factory: Factory) -> Option<TaskId> {
         let now = self.env.now();
-        let (id, actions) = self.view.lock().machine.handle_register(rules, now)?;
+        let mut shared = self.view.lock();
+        let (id, actions) = shared.machine.handle_register(rules, now)?;
+        // As the machine holds them: tasks are many, and most are like another.
+        let kept = shared
+            .machine
+            .tasks()
+            .get(&id)
+            .map(|task| task.rules.clone());
+        drop(shared);
         self.env.probe(
             "spec.lifecycle.register",
             id.0,
@@ -128,7 +137,7 @@ impl Crew {
         let closable = !rules.ready_while_restarting || rules.escalate == Escalate::ReadinessOff;
         let gate = closable.then(|| self.readiness.gate(format!("task:{}", rules.name)));
         let member = Member {
-            rules,
+            rules: kept.unwrap_or_else(|| Arc::new(rules)),
             factory,
             stop: Shutdown::new(),
             gate,
@@ -306,7 +315,7 @@ impl Crew {
         // The factory runs inside the task, so that a panic in it is a panic of the task.
         let future = Box::pin(async move { factory(context).await });
         let (tracked, ending) = Tracked::new(future, killer.clone());
-        member.running = Some(self.env.spawn(member.rules.name, tracked));
+        member.running = Some(self.env.launch(member.rules.name, Box::pin(tracked)));
         self.view.lock().killers.insert(id, killer);
         self.endings.push(Box::pin(await_end(id, ending)));
         self.env
@@ -374,8 +383,8 @@ impl Crew {
     }
 
     fn escalated(&mut self, id: TaskId) {
-        let rules = &self.members[&id].rules;
-        let task = label(rules);
+        let rules = self.members[&id].rules.clone();
+        let task = label(&rules);
         self.env
             .probe("task.escalated", id.0, format_args!("{task}"));
         tracing::error!(task, "a task failed beyond its restart budget");

@@ -127,6 +127,10 @@ impl<W> Waiters<W> {
             self.free = self.entries[at].next;
             return at;
         }
+        if self.entries.is_empty() {
+            // Most lines never have more than one waiting, and lines are many.
+            self.entries.reserve_exact(1);
+        }
         self.entries.push(Entry {
             place: Place::Free,
             prev: NONE,

@@ -50,6 +50,12 @@ struct Breaker {
     at: Instant,
 }
 
+impl Breaker {
+    fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed { .. })
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum State {
     Closed { failures: u32 },
@@ -131,6 +137,19 @@ impl Breakers {
         self.peers.remove(peer);
     }
 
+    /// Forgets failures of long ago that opened nothing: they say nothing any more.
+    pub fn forget_old(&mut self, now: Instant) {
+        if self.peers.is_empty() {
+            return;
+        }
+        let old = self.rules.open_max;
+        let counts = |b: &Breaker| !b.is_closed() || now.saturating_duration_since(b.at) < old;
+        self.peers.retain(|_, breaker| counts(breaker));
+        if self.peers.is_empty() {
+            self.peers = BTreeMap::new();
+        }
+    }
+
     /// It did not. True if that opened its breaker.
     pub fn handle_timeout(&mut self, peer: &Id, now: Instant) -> bool {
         if self.rules.failures == 0 {
@@ -177,14 +196,14 @@ impl Breakers {
 
     /// Peers that are not asked freely.
     pub fn open(&self) -> usize {
-        let troubled = |b: &&Breaker| !matches!(b.state, State::Closed { .. });
+        let troubled = |b: &&Breaker| !b.is_closed();
         self.peers.values().filter(troubled).count()
     }
 
     /// Its breaker, made in the place of the one of least use if there are too many.
     fn remember(&mut self, peer: &Id, now: Instant) -> &mut Breaker {
         if !self.peers.contains_key(peer) && self.peers.len() >= self.rules.peers.max(1) {
-            let use_of = |b: &Breaker| (!matches!(b.state, State::Closed { .. }), b.at);
+            let use_of = |b: &Breaker| (!b.is_closed(), b.at);
             let least = self
                 .peers
                 .iter()

@@ -1,8 +1,9 @@
 //! The one who changes a bucket: takes what its queue brings, obeys the machine, and asks whether peers live.
 //!
-//! It never waits for a peer: pings and proofs run beside the queue. Always: the bucket changes nowhere else,
-//! because its writer half exists once; what it asked for is reported back to the machine, or was given up
-//! with the stop; asked to stop, it empties its queue first.
+//! It never waits for a peer: pings and proofs run beside the queue. It ends once its bucket is quiet, since a node
+//! has a dozen buckets and most rest most of the time; the next change starts another. Always: the bucket changes
+//! nowhere else, because its writer half exists once; what it asked for is reported back to the machine, or was given
+//! up with the stop; asked to stop, it empties its queue first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,8 +28,11 @@ const BATCH: usize = 64;
 /// Pings and proofs under way at once.
 const CHECKS_MAX: usize = 4;
 
-/// Time between two looks at peers that wait for a place; only while some do.
-const TICK: Duration = Duration::from_secs(5);
+/// It ends after so long without a change.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// How long it waits for the one before it to be taken down.
+const AGAIN: Duration = Duration::from_millis(10);
 
 type Check = BoxFuture<'static, Update>;
 
@@ -40,9 +44,12 @@ pub async fn run(
     context: TaskContext,
 ) {
     // While the one before is being taken down, its half is not free yet.
-    let Some(mut half) = node.table.claim(index) else {
+    let mut half = loop {
+        if let Some(half) = node.table.claim(index) {
+            break half;
+        }
         tracing::error!(index, "a bucket has a writer already");
-        return;
+        context.env.sleep(AGAIN).await;
     };
     // Ends with the task, however that ends.
     let _alive = Alive(&node, index);
@@ -53,9 +60,10 @@ pub async fn run(
     );
     let mut checks: FuturesUnordered<Check> = FuturesUnordered::new();
     loop {
-        let tick = async {
-            match half.bucket().needs_tick() {
-                true => context.env.sleep(TICK).await,
+        let rests = checks.is_empty();
+        let quiet = async {
+            match rests {
+                true => context.env.sleep(LINGER).await,
                 false => std::future::pending().await,
             }
         };
@@ -75,6 +83,11 @@ pub async fn run(
                         }
                     }
                 }
+                // What time alone would bring can wait for a change: nobody is asked after in an idle network.
+                let due = half.bucket().next_tick(node.table.rules());
+                if due.is_some_and(|at_s| at_s <= node.seconds()) {
+                    step(&node, &peers, &mut half, Update::Tick, &mut checks);
+                }
             }
             Some(update) = checks.next(), if !checks.is_empty() => {
                 step(&node, &peers, &mut half, update, &mut checks);
@@ -82,7 +95,15 @@ pub async fn run(
                     checks = FuturesUnordered::new();
                 }
             }
-            () = tick => step(&node, &peers, &mut half, Update::Tick, &mut checks),
+            () = quiet => {
+                half.set_down();
+                if node.routes.retire(index) {
+                    return;
+                }
+                // Something came in that very moment; nobody else can have claimed it meanwhile.
+                let Some(again) = node.table.claim(index) else { return };
+                half = again;
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ ron_core::settings! {
         diversity_table: usize = 10 => 1..=10_000, restart;
         /// Failures in a row after which a peer counts as dead.
         dead_after: u32 = 2 => 1..=10, restart;
-        /// A bucket that was quiet for so long is refreshed.
+        /// A bucket that was quiet for so long is refreshed; a peer that was, is pinged before it keeps a newcomer out.
         refresh_ms: u64 = 3_600_000 => 1_000..=86_400_000, restart;
         /// Time between two saves of the table.
         save_ms: u64 = 300_000 => 100..=86_400_000, restart;

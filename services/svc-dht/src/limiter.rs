@@ -102,7 +102,7 @@ const COME_BACK_AFTER: Duration = Duration::from_millis(100);
 
 /// A sweep that frees nobody is not repeated before this.
 const SWEEP_NS: u64 = 100_000_000;
-const SWEEP_LEN: usize = 16;
+const SWEEP_LEN: usize = 4;
 
 impl Kind {
     pub const ALL: [Kind; 6] = [

@@ -42,7 +42,7 @@ pub const PEER_STATS_LOCK: LockDecl = LockDecl {
 };
 
 /// Peers whose latency is remembered.
-pub const PEER_STATS_MAX: usize = 256;
+pub const PEER_STATS_MAX: usize = 128;
 
 pub struct Node {
     pub env: Env,

@@ -4,15 +4,15 @@
 //! were granted, and a delay that never exceeds `hedge_after`: observation only shortens it. Only answers over a warm
 //! connection belong here; a first answer also carries the handshake.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use crate::id::Id;
 
 /// A smoothed round trip per peer, for the peers heard last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStats {
-    /// By the first eight bytes of the id: two peers that share them share an estimate, which does no harm.
-    peers: BTreeMap<u64, Estimate>,
+    /// In the order of their keys.
+    peers: Vec<Estimate>,
     cap: usize,
     /// Grows with every observation.
     turn: u32,
@@ -20,10 +20,12 @@ pub struct PeerStats {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Estimate {
+    /// The first eight bytes of the id: two peers that share them share an estimate, which does no harm.
+    key: u64,
     /// In eighths of a millisecond.
-    smoothed: u32,
+    smoothed: u16,
     /// In quarters of a millisecond.
-    deviation: u32,
+    deviation: u16,
     heard: u32,
 }
 
@@ -33,7 +35,7 @@ const SLACK_MS: u32 = 50;
 impl PeerStats {
     pub fn new(cap: usize) -> PeerStats {
         PeerStats {
-            peers: BTreeMap::new(),
+            peers: Vec::new(),
             cap,
             turn: 0,
         }
@@ -51,9 +53,9 @@ impl PeerStats {
     pub fn observe(&mut self, peer: &Id, rtt: Duration) {
         self.turn = self.turn.wrapping_add(1);
         let (key, rtt, turn) = (peer.short(), millis(rtt), self.turn);
-        if let Some(estimate) = self.peers.get_mut(&key) {
-            estimate.add(rtt);
-            estimate.heard = turn;
+        if let Ok(at) = self.find(key) {
+            self.peers[at].add(rtt);
+            self.peers[at].heard = turn;
             return;
         }
         if self.cap == 0 {
@@ -62,33 +64,44 @@ impl PeerStats {
         if self.peers.len() >= self.cap {
             self.forget_oldest();
         }
-        self.peers.insert(key, Estimate::first(rtt, turn));
+        if let Err(at) = self.find(key) {
+            self.peers.insert(at, Estimate::first(key, rtt, turn));
+        }
     }
 
     /// When a request to this peer is overdue: what it usually takes and then some. None for a stranger.
     pub fn delay(&self, peer: &Id, hedge_after: Duration) -> Option<Duration> {
-        let estimate = self.peers.get(&peer.short())?;
-        let usual = estimate.smoothed / 8 + estimate.deviation.max(SLACK_MS);
+        let estimate = self.get(peer)?;
+        let usual = u32::from(estimate.smoothed / 8) + u32::from(estimate.deviation).max(SLACK_MS);
         Some(Duration::from_millis(u64::from(usual)).min(hedge_after))
     }
 
     pub fn rtt(&self, peer: &Id) -> Option<Duration> {
-        let estimate = self.peers.get(&peer.short())?;
+        let estimate = self.get(peer)?;
         Some(Duration::from_millis(u64::from(estimate.smoothed / 8)))
     }
 
+    fn find(&self, key: u64) -> Result<usize, usize> {
+        self.peers
+            .binary_search_by_key(&key, |estimate| estimate.key)
+    }
+
+    fn get(&self, peer: &Id) -> Option<&Estimate> {
+        self.find(peer.short()).ok().map(|at| &self.peers[at])
+    }
+
     fn forget_oldest(&mut self) {
-        let age = |estimate: &Estimate| self.turn.wrapping_sub(estimate.heard);
-        let oldest = self.peers.iter().max_by_key(|(_, estimate)| age(estimate));
-        if let Some(key) = oldest.map(|(key, _)| *key) {
-            self.peers.remove(&key);
+        let age = |at: &usize| self.turn.wrapping_sub(self.peers[*at].heard);
+        if let Some(oldest) = (0..self.peers.len()).max_by_key(age) {
+            self.peers.remove(oldest);
         }
     }
 }
 
 impl Estimate {
-    fn first(rtt: u32, heard: u32) -> Estimate {
+    fn first(key: u64, rtt: u16, heard: u32) -> Estimate {
         Estimate {
+            key,
             smoothed: rtt * 8,
             deviation: rtt * 2,
             heard,
@@ -96,18 +109,16 @@ impl Estimate {
     }
 
     /// An eighth of the news for the mean, a quarter for the deviation: RFC 6298.
-    fn add(&mut self, rtt: u32) {
+    fn add(&mut self, rtt: u16) {
         let error = (self.smoothed / 8).abs_diff(rtt);
         self.deviation = self.deviation - self.deviation / 4 + error;
         self.smoothed = self.smoothed - self.smoothed / 8 + rtt;
     }
 }
 
-/// A minute at most, so that no sum overflows.
-fn millis(rtt: Duration) -> u32 {
-    u32::try_from(rtt.as_millis())
-        .unwrap_or(u32::MAX)
-        .min(60_000)
+/// Eight seconds at most, so that no sum overflows: longer than anybody waits for a hedge.
+fn millis(rtt: Duration) -> u16 {
+    rtt.as_millis().min(8_000) as u16
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ use crate::{
     routing::saved::{self, SavedPeer},
 };
 
-const FILE: &str = "table.saved";
+/// The table of the last life, below the data directory.
+pub const FILE: &str = "table.saved";
 const NEW_FILE: &str = "table.saved.new";
 
 /// What it needs to start a writer.
@@ -125,7 +126,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
         let deadline = node.env.now() + node.config.lookup_deadline();
         let _ = dht.ask(Goal::Closest, node.id(), deadline, false).await;
     }
-    for index in quiet(node, memory) {
+    while let Some(index) = quiet(node, memory) {
         memory.refreshed.insert(index, node.seconds());
         let mut random = [0; 32];
         node.env.fill_random(&mut random);
@@ -137,8 +138,9 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
     }
 }
 
-/// Buckets from which nothing was heard for long, and that were not refreshed since.
-fn quiet(node: &Node, memory: &Memory) -> Vec<u8> {
+/// The nearest bucket from which nothing was heard for long, and that was not refreshed since. Nearest first, because a
+/// search among the neighbours hears from those of all the nearer buckets too.
+fn quiet(node: &Node, memory: &Memory) -> Option<u8> {
     let now = node.seconds();
     let long = (node.config.routing.refresh_ms / 1000).max(1) as u32;
     let is_quiet = |index: u8, heard: u32| {
@@ -152,7 +154,7 @@ fn quiet(node: &Node, memory: &Memory) -> Vec<u8> {
     heard
         .filter(|(index, heard)| is_quiet(*index, *heard))
         .map(|(index, _)| index)
-        .collect()
+        .min()
 }
 
 /// Writes the table if it is another than the last one; the end of what lies on the disk now.

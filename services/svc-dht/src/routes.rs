@@ -1,8 +1,8 @@
 //! The way to the bucket writers: one bounded queue per bucket, made when the bucket is first used.
 //!
 //! Always: a change waits for room at most as long as configured, then it is dropped and counted; who may not
-//! wait hands the wait over, and of those waits there are at most [`WAITS_MAX`] at a time; each bucket asks
-//! for its writer once.
+//! wait hands the wait over, and of those waits there are at most [`WAITS_MAX`] at a time; a bucket asks
+//! for a writer when it has none, and its queue is retired with its writer, empty.
 
 use std::{
     collections::BTreeMap,
@@ -56,12 +56,19 @@ struct Inner {
     env: Env,
     me: Id,
     decl: QueueDecl<WaitFor>,
-    queues: RankedMutex<BTreeMap<u8, RouteQueue>>,
+    queues: RankedMutex<Queues>,
     /// Buckets that want a writer.
     starts: Queue<u8, RejectNew>,
     waits: AtomicUsize,
     closed: AtomicBool,
     metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Queues {
+    open: BTreeMap<u8, RouteQueue>,
+    /// What the retired ones counted.
+    past: QueueStats,
 }
 
 impl Routes {
@@ -76,7 +83,7 @@ impl Routes {
             env,
             me,
             decl,
-            queues: RankedMutex::new(ROUTES_LOCK, BTreeMap::new()),
+            queues: RankedMutex::new(ROUTES_LOCK, Queues::default()),
             starts: Queue::new(starts.name, starts.cap, starts.policy),
             waits: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -104,7 +111,10 @@ impl Routes {
         }
         if queue.len() < queue.cap() || queue.is_closed() {
             // There is room: it does not wait. If others were faster, it is dropped like any late one.
-            let sent = queue.push(&self.0.env, route).now_or_never();
+            let mut sent = queue.push(&self.0.env, route).now_or_never();
+            if matches!(sent, Some(Err(ref r)) if self.was_retired(r.why)) {
+                sent = (self.queue(index).push(&self.0.env, route)).now_or_never();
+            }
             if !matches!(sent, Some(Ok(()))) {
                 self.dropped(matches!(sent, Some(Err(ref r)) if r.why == Refusal::Closed));
             }
@@ -132,19 +142,44 @@ impl Routes {
     pub fn close(&self) {
         self.0.closed.store(true, Relaxed);
         self.0.starts.close();
-        for queue in self.0.queues.lock().values() {
+        for queue in self.0.queues.lock().open.values() {
             queue.close();
         }
     }
 
+    /// Ends the queue of a writer that is about to end, if nothing is in it; the next change asks for another writer.
+    /// To be called once the bucket is free to be claimed.
+    pub fn retire(&self, index: u8) -> bool {
+        let mut queues = self.0.queues.lock();
+        let is_empty = queues.open.get(&index).is_some_and(Queue::is_empty);
+        if !is_empty || self.0.closed.load(Relaxed) {
+            return false;
+        }
+        if let Some(queue) = queues.open.remove(&index) {
+            queue.close();
+            queues.past = sum(queues.past.clone(), &queue.stats());
+        }
+        true
+    }
+
+    /// Refused by a queue whose writer ended a moment ago: there is, or will be, another one.
+    fn was_retired(&self, why: Refusal) -> bool {
+        why == Refusal::Closed && !self.0.closed.load(Relaxed)
+    }
+
     /// Buckets that have a queue.
     pub fn in_use(&self) -> Vec<u8> {
-        self.0.queues.lock().keys().copied().collect()
+        self.0.queues.lock().open.keys().copied().collect()
     }
 
     async fn send_to(&self, index: u8, route: Route) -> Result<(), DhtError> {
-        let queue = self.queue(index);
-        match queue.push(&self.0.env, route).await {
+        let mut sent = self.queue(index).push(&self.0.env, route).await;
+        while let Err(refused) = &sent
+            && self.was_retired(refused.why)
+        {
+            sent = self.queue(index).push(&self.0.env, route).await;
+        }
+        match sent {
             Ok(()) => Ok(()),
             Err(refused) if refused.why == Refusal::Closed => {
                 self.dropped(true);
@@ -169,7 +204,7 @@ impl Routes {
 
     fn queue(&self, index: u8) -> RouteQueue {
         let mut queues = self.0.queues.lock();
-        if let Some(queue) = queues.get(&index) {
+        if let Some(queue) = queues.open.get(&index) {
             return queue.clone();
         }
         let decl = &self.0.decl;
@@ -177,7 +212,7 @@ impl Routes {
         if self.0.closed.load(Relaxed) {
             queue.close();
         }
-        queues.insert(index, queue.clone());
+        queues.open.insert(index, queue.clone());
         drop(queues);
         let asked = self.0.starts.push(index);
         if mutant!("dht.two_writers") {
@@ -191,22 +226,28 @@ impl Routes {
 /// All route queues as one: that is how they are told.
 impl QueueView for Routes {
     fn stats(&self) -> QueueStats {
-        let queues: Vec<_> = self.0.queues.lock().values().cloned().collect();
+        let queues = self.0.queues.lock();
         let decl = &self.0.decl;
-        let mut sum = QueueStats {
+        let past = QueueStats {
             name: decl.name,
             cap: decl.cap,
-            ..QueueStats::default()
+            ..queues.past.clone()
         };
-        for stats in queues.iter().map(Queue::stats) {
-            sum.depth += stats.depth;
-            sum.high_water = sum.high_water.max(stats.high_water);
-            sum.offered += stats.offered;
-            sum.accepted += stats.accepted;
-            sum.refused += stats.refused;
-            sum.delivered += stats.delivered;
-            sum.dropped += stats.dropped;
-        }
-        sum
+        let open = queues.open.values().map(Queue::stats);
+        open.fold(past, |all, one| sum(all, &one))
+    }
+}
+
+fn sum(all: QueueStats, one: &QueueStats) -> QueueStats {
+    QueueStats {
+        name: all.name,
+        cap: all.cap,
+        depth: all.depth + one.depth,
+        high_water: all.high_water.max(one.high_water),
+        offered: all.offered + one.offered,
+        accepted: all.accepted + one.accepted,
+        refused: all.refused + one.refused,
+        delivered: all.delivered + one.delivered,
+        dropped: all.dropped + one.dropped,
     }
 }

@@ -30,7 +30,7 @@ pub struct Rules {
     pub replacements: usize,
     /// Failures in a row after which a peer is known dead.
     pub dead_after: u8,
-    /// A peer heard of within this is not pinged for the sake of a newcomer.
+    /// A peer heard of within this is not pinged for the sake of a newcomer; a saved one was heard of at the start.
     pub fresh_s: Seconds,
     /// A ping or a proof that was asked for and never reported within this is forgotten.
     pub patience_s: Seconds,
@@ -65,7 +65,7 @@ impl Default for Rules {
             k: 20,
             replacements: 3,
             dead_after: 2,
-            fresh_s: 30,
+            fresh_s: 3_600,
             patience_s: 10,
             diversity: Diversity::default(),
         }
@@ -111,6 +111,14 @@ impl Entry {
     /// Failures since it last answered.
     pub fn fails(&self) -> u8 {
         self.fails
+    }
+
+    /// From when on it is worth asking whether it still lives. At once, if it failed when it was asked last.
+    pub(crate) fn quiet_at(&self, rules: &Rules) -> Seconds {
+        match self.fails {
+            0 => self.last_seen_s().saturating_add(rules.fresh_s),
+            _ => 0,
+        }
     }
 
     /// It failed too often in a row: left out of replies and asked last.

@@ -277,6 +277,7 @@ impl Service {
         let starter = Starter {
             handle: supervisor.handle(),
             spec: TaskSpec {
+                long_lived: false,
                 escalate: Escalate::Exit,
                 ..TaskSpec::new(parts.bucket_writer.name, parts.bucket_writer.kind, flush)
             },
@@ -436,7 +437,7 @@ fn serve(
             async move {
                 let env = context.env.clone();
                 if let Some(listener) = bound.take(&env).await {
-                    env.serve(listener, app.outer(), options, context.stop)
+                    env.serve_with(listener, move || app.outer(), options, context.stop)
                         .await;
                 }
             }

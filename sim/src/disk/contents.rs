@@ -1,16 +1,17 @@
 //! The bytes of a file as sparse pages that are shared until they are written.
 //!
 //! Invariant: no page lies wholly beyond `len`, and every stored byte beyond `len` is zero, so that
-//! a file that shrinks and grows again reads zeros, as on a real filesystem.
+//! a file that shrinks and grows again reads zeros, as on a real filesystem. A page holds its bytes up to
+//! the last that was written; the rest is zero: a world has many small files.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 const PAGE: u64 = 4096;
-type Page = [u8; PAGE as usize];
+type Page = Vec<u8>;
 
 /// The contents of a file as a value: cloning shares all pages. Made once from a template and given
 /// to [`SimDisk::preload`](super::SimDisk::preload) of every node, it costs no copy of the bytes.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Image {
     len: u64,
     pages: BTreeMap<u64, Arc<Page>>,
@@ -37,8 +38,11 @@ impl Image {
         for (index, within, part) in spans(offset, count) {
             match self.pages.get(&index) {
                 Some(page) => {
-                    let from = within..within + part.len();
-                    buf[part].copy_from_slice(&page[from]);
+                    let held = &page[within.min(page.len())..];
+                    let held = &held[..held.len().min(part.len())];
+                    let (there, beyond) = buf[part].split_at_mut(held.len());
+                    there.copy_from_slice(held);
+                    beyond.fill(0);
                 }
                 None => buf[part].fill(0),
             }
@@ -51,12 +55,12 @@ impl Image {
             return;
         }
         for (index, within, part) in spans(offset, data.len()) {
-            let page = self
-                .pages
-                .entry(index)
-                .or_insert_with(|| Arc::new([0; PAGE as usize]));
+            let page = Arc::make_mut(self.pages.entry(index).or_default());
             let target = within..within + part.len();
-            Arc::make_mut(page)[target].copy_from_slice(&data[part]);
+            if page.len() < target.end {
+                page.resize(target.end, 0);
+            }
+            page[target].copy_from_slice(&data[part]);
         }
         self.len = self.len.max(offset + data.len() as u64);
     }
@@ -68,7 +72,7 @@ impl Image {
             if tail > 0
                 && let Some(page) = self.pages.get_mut(&(len / PAGE))
             {
-                Arc::make_mut(page)[tail..].fill(0);
+                Arc::make_mut(page).truncate(tail);
             }
         }
         self.len = len;
@@ -77,6 +81,18 @@ impl Image {
     /// Makes the file at least this long; new bytes read zero.
     pub(super) fn grow_to(&mut self, len: u64) {
         self.len = self.len.max(len);
+    }
+
+    /// Where `other` holds the same bytes as this one between `offset` and `offset + count`, both hold them once.
+    pub(super) fn share(&mut self, other: &Image, offset: u64, count: usize) {
+        for (index, ..) in spans(offset, count) {
+            if let (Some(mine), Some(theirs)) =
+                (self.pages.get_mut(&index), other.pages.get(&index))
+                && mine == theirs
+            {
+                *mine = theirs.clone();
+            }
+        }
     }
 
     /// Flips one bit; false if there is no such byte.
@@ -111,6 +127,24 @@ impl From<&[u8]> for Image {
         image
     }
 }
+
+/// Equal bytes, however they are held.
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        const NONE: &Page = &Vec::new();
+        let indexes = self.pages.keys().chain(other.pages.keys());
+        let same = |index: &u64| {
+            let [mine, theirs] = [self, other].map(|image| image.pages.get(index));
+            let [mine, theirs] = [mine, theirs].map(|page| page.map_or(NONE, |page| &**page));
+            let both = mine.len().min(theirs.len());
+            let rest = mine[both..].iter().chain(&theirs[both..]);
+            mine[..both] == theirs[..both] && rest.into_iter().all(|byte| *byte == 0)
+        };
+        self.len == other.len && indexes.into_iter().all(same)
+    }
+}
+
+impl Eq for Image {}
 
 impl std::fmt::Debug for Image {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -182,6 +216,31 @@ mod tests {
             [true, false, true]
         );
         assert_eq!(template.to_vec(), vec![1; 3 * 4096]);
+    }
+
+    #[test]
+    fn a_small_file_is_held_in_as_many_bytes_and_once_if_both_layers_agree() {
+        let mut image = Image::from(&[7; 10][..]);
+        assert_eq!(image.pages[&0].len(), 10);
+        let other = Image::from(&[7; 10][..]);
+        image.share(&other, 0, 10);
+        assert!(image.shares_page(&other, 0));
+        let different = Image::from(&[8; 10][..]);
+        image.share(&different, 0, 10);
+        assert_eq!(image.to_vec(), [7; 10]);
+    }
+
+    #[test]
+    fn images_are_equal_by_their_bytes() {
+        let mut written = Image::from(&[1, 0, 0, 0][..]);
+        let mut grown = Image::from(&[1][..]);
+        assert_ne!(written, grown);
+        grown.grow_to(4);
+        assert_eq!(written, grown);
+        written.write_at(9000, b"x");
+        assert_ne!(written, grown);
+        grown.grow_to(9001);
+        assert_ne!(written, grown);
     }
 
     #[test]

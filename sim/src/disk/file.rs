@@ -65,8 +65,11 @@ impl FileState {
     }
 
     pub(super) fn sync(&mut self) {
-        for change in self.unsynced.drain(..) {
+        for change in std::mem::take(&mut self.unsynced) {
             change.replay(&mut self.durable);
+            if let Change::Write { offset, data } = &change {
+                self.durable.share(&self.seen, *offset, data.len());
+            }
         }
     }
 

@@ -31,7 +31,8 @@ const EIO: i32 = 5;
 
 pub(super) struct State {
     pub(super) names: Names,
-    pub(super) files: BTreeMap<u64, FileState>,
+    /// Boxed: a map has room for a dozen, most nodes have a few.
+    pub(super) files: BTreeMap<u64, Box<FileState>>,
     last_id: u64,
     locked: BTreeSet<u64>,
 
@@ -342,7 +343,7 @@ impl State {
             if is_dir {
                 return Entry::Dir(*last_id);
             }
-            files.insert(*last_id, FileState::named(image));
+            files.insert(*last_id, Box::new(FileState::named(image)));
             Entry::File(*last_id)
         })
     }
@@ -352,7 +353,8 @@ impl State {
             return Err(eio());
         }
         let id = self.next_id();
-        self.files.insert(id, FileState::named(&Image::default()));
+        self.files
+            .insert(id, Box::new(FileState::named(&Image::default())));
         self.names.create(path, Entry::File(id));
         Ok(id)
     }

@@ -36,6 +36,9 @@ pub fn routing(config: &Config) -> Rules {
         k: config.lookup.k,
         replacements: routing.replacements,
         dead_after: u8::try_from(routing.dead_after).unwrap_or(u8::MAX),
+        fresh_s: u32::try_from(routing.refresh_ms / 1000)
+            .unwrap_or(u32::MAX)
+            .max(1),
         diversity: match routing.diversity {
             true => Diversity {
                 per_bucket: short(routing.diversity_bucket),

@@ -151,6 +151,7 @@ impl Hub {
     pub fn report(&self, peer: &Id, asked: Ask, answered: Option<bool>) {
         let now = self.env.now();
         let mut breakers = self.breakers.lock();
+        breakers.forget_old(now);
         let opened = match answered {
             Some(true) => {
                 breakers.handle_answer(peer);
@@ -186,7 +187,7 @@ impl Hub {
 
     /// The task is not joined, but known: it ends with [`Hub::gone`], and [`Hub::close`] waits for that.
     fn start(&self, connection: Connection) {
-        drop(self.env.spawn("connection", connection));
+        drop(self.env.launch("connection", Box::pin(connection)));
     }
 
     pub fn identify(&self, line: &Arc<Line>, peer: Id) {

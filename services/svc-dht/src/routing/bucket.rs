@@ -155,9 +155,27 @@ impl Bucket {
         self.waiting.iter().map(proven)
     }
 
-    /// If false, no tick can change anything: the writer needs no timer.
-    pub fn needs_tick(&self) -> bool {
-        self.pinging.is_some() || !self.waiting.is_empty()
+    /// When a tick can next change anything: a report is given up, somebody is to be asked after, or there may be a
+    /// place for who waits. If never, the
+    /// writer needs no timer.
+    pub fn next_tick(&self, rules: &Rules) -> Option<Seconds> {
+        let place = self.entries.len() < rules.k.min(super::K_MAX)
+            || self.entries.iter().any(Entry::is_dead);
+        if place && !self.waiting.is_empty() {
+            return Some(0);
+        }
+        let given_up = |at_s: Seconds| at_s.saturating_add(rules.patience_s);
+        let pinged = self.pinging.as_ref().map(|asked| given_up(asked.at_s));
+        let asked = self.waiting.iter().filter(|w| w.stage == Stage::Asked);
+        let asked = asked.map(|w| given_up(w.at_s)).min();
+        let oldest = self.oldest().filter(|_| self.pinging.is_none());
+        let quiet = oldest.map(|oldest| oldest.quiet_at(rules));
+        [pinged, asked, quiet].into_iter().flatten().min()
+    }
+
+    /// Nothing is to be known of it but its entries.
+    pub fn is_settled(&self) -> bool {
+        self.pinging.is_none() && self.waiting.is_empty()
     }
 
     /// True if it cannot bring anybody in, whatever is in the other buckets.
@@ -464,17 +482,22 @@ impl Bucket {
         }
     }
 
+    /// Whose place somebody proven would have, if it were dead.
+    fn oldest(&self) -> Option<&Entry> {
+        let wanted = self.waiting.iter().any(|w| w.stage == Stage::Proven);
+        let oldest = self.entries.iter().find(|e| !e.is_dead());
+        oldest.filter(|_| wanted)
+    }
+
     /// Asks after the least recently seen, if somebody proven waits for a place.
     fn ping_oldest(&mut self, step: &mut Step<'_>) {
-        let wanted = self.waiting.iter().any(|w| w.stage == Stage::Proven);
-        if !wanted || self.pinging.is_some() {
+        if self.pinging.is_some() {
             return;
         }
-        let Some(oldest) = self.entries.iter().find(|e| !e.is_dead()) else {
+        let Some(oldest) = self.oldest().copied() else {
             return;
         };
-        let fresh = step.now_s < oldest.last_seen_s().saturating_add(step.rules.fresh_s);
-        if fresh && oldest.fails == 0 && !oldest.is_saved() {
+        if step.now_s < oldest.quiet_at(step.rules) {
             return;
         }
         self.pinging = Some(Box::new(Asked {

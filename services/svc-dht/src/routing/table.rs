@@ -38,7 +38,8 @@ pub type View = Arc<[Entry]>;
 #[derive(Clone)]
 pub struct Table(Arc<Inner>);
 
-/// The right to change one bucket. Dropped, it can be claimed again, with the entries as they were.
+/// The right to change one bucket. Dropped, it can be claimed again, with the entries as they were;
+/// [set down](BucketWriterHalf::set_down), with everything.
 pub struct BucketWriterHalf {
     table: Table,
     bucket: Bucket,
@@ -68,7 +69,15 @@ struct Inner {
     /// A bit for each bucket that holds somebody: set before it is published, cleared after.
     filled: [AtomicU64; 4],
     /// Writers of buckets that were made and that nobody holds now.
-    parked: RankedMutex<Vec<(u8, SnapshotWriter<View>)>>,
+    parked: RankedMutex<Vec<Parked>>,
+}
+
+/// The right to change a bucket while nobody has it.
+struct Parked {
+    index: u8,
+    writer: SnapshotWriter<View>,
+    /// If somebody waits for a place or was asked after; gone if its writer fell.
+    bucket: Option<Box<Bucket>>,
 }
 
 /// Near buckets are nearly all empty in any network, so slots are made in groups.
@@ -113,9 +122,12 @@ impl Table {
     /// The right to change this bucket, or none while somebody has it.
     pub fn claim(&self, index: u8) -> Option<BucketWriterHalf> {
         let mut parked = self.0.parked.lock();
-        let made = parked.iter().position(|(at, _)| *at == index);
-        let writer = match made {
-            Some(at) => parked.swap_remove(at).1,
+        let made = parked.iter().position(|parked| parked.index == index);
+        let (writer, bucket) = match made {
+            Some(at) => {
+                let Parked { writer, bucket, .. } = parked.swap_remove(at);
+                (writer, bucket)
+            }
             None => {
                 let (writer, reader) = snapshot(View::default());
                 // It is set already while the bucket's writer is held by somebody.
@@ -123,7 +135,7 @@ impl Table {
                 if set.is_err() && !mutant!("dht.two_writers") {
                     return None;
                 }
-                writer
+                (writer, None)
             }
         };
         if parked.is_empty() {
@@ -133,7 +145,7 @@ impl Table {
         let entries = View::clone(&writer.load());
         Some(BucketWriterHalf {
             table: self.clone(),
-            bucket: Bucket::with(index, entries),
+            bucket: bucket.map_or_else(|| Bucket::with(index, entries), |bucket| *bucket),
             writer: Some(writer),
         })
     }
@@ -151,9 +163,11 @@ impl Table {
 
     /// Worth telling the bucket that this peer answered? Not if it knows from a moment ago.
     pub fn is_news(&self, id: &Id, now_s: Seconds) -> bool {
-        let fresh = self.0.home.rules.fresh_s / 4;
+        /// So long it is a moment ago.
+        const MOMENT_S: Seconds = 7;
+        let moment = MOMENT_S.min(self.0.home.rules.fresh_s / 4);
         self.get(id).is_none_or(|e| {
-            e.fails() > 0 || e.is_saved() || now_s >= e.last_seen_s().saturating_add(fresh)
+            e.fails() > 0 || e.is_saved() || now_s >= e.last_seen_s().saturating_add(moment)
         })
     }
 
@@ -255,7 +269,7 @@ impl Table {
             .count();
         // Two counters and a pointer for the cell of a snapshot, and again for the list that it points to.
         let cell = 6 * size_of::<usize>() + size_of::<usize>();
-        let parked = self.0.parked.lock().capacity() * size_of::<(u8, SnapshotWriter<View>)>();
+        let parked = self.0.parked.lock().capacity() * size_of::<Parked>();
         size_of::<Inner>() + groups * size_of::<Group>() + cells * cell + parked
     }
 
@@ -303,6 +317,24 @@ impl BucketWriterHalf {
         &self.bucket
     }
 
+    /// Whoever claims it next finds all as it is now, also who waits for a place.
+    pub fn set_down(mut self) {
+        let bucket = std::mem::replace(&mut self.bucket, Bucket::new(0));
+        let more = !bucket.is_settled();
+        self.park(bucket.index(), more.then(|| Box::new(bucket)));
+    }
+
+    fn park(&mut self, index: u8, bucket: Option<Box<Bucket>>) {
+        if let Some(writer) = self.writer.take() {
+            let parked = Parked {
+                index,
+                writer,
+                bucket,
+            };
+            self.table.0.parked.lock().push(parked);
+        }
+    }
+
     /// Changes the bucket and publishes it. When this returns, every reader sees the change.
     pub fn handle(&mut self, update: Update, now_s: Seconds) -> Vec<BucketAction> {
         let table = self.table.clone();
@@ -339,13 +371,7 @@ impl BucketWriterHalf {
 
 impl Drop for BucketWriterHalf {
     fn drop(&mut self) {
-        if let Some(writer) = self.writer.take() {
-            self.table
-                .0
-                .parked
-                .lock()
-                .push((self.bucket.index(), writer));
-        }
+        self.park(self.bucket.index(), None);
     }
 }
 

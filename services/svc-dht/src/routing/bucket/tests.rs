@@ -29,6 +29,7 @@ fn rules() -> Rules {
     Rules {
         k: 3,
         replacements: 2,
+        fresh_s: 30,
         ..Rules::default()
     }
 }
@@ -327,7 +328,7 @@ fn who_proves_another_id_at_an_address_replaces_who_was_there() {
 }
 
 #[test]
-fn a_saved_peer_counts_until_it_is_asked_and_is_asked_first() {
+fn a_saved_peer_counts_as_heard_of_when_this_life_began() {
     let mut bucket = Bucket::new(255);
     for (n, dead) in [(1, false), (2, true), (3, false), (4, false), (1, false)] {
         let contact = peer(n);
@@ -341,11 +342,13 @@ fn a_saved_peer_counts_until_it_is_asked_and_is_asked_first() {
             .iter()
             .all(|e| e.is_saved() && !e.is_dead())
     );
+    assert_eq!(told(&mut bucket, verified(peer(5)), 1), []);
+    assert_eq!(bucket.next_tick(&rules()), Some(30));
     assert_eq!(
-        told(&mut bucket, verified(peer(5)), 1),
+        told(&mut bucket, Update::Tick, 30),
         [BucketAction::Ping(peer(1))]
     );
-    told(&mut bucket, seen(1), 2);
+    told(&mut bucket, seen(1), 31);
     assert!(!bucket.entries()[2].is_saved());
 }
 
@@ -433,7 +436,7 @@ proptest! {
         elsewhere in 0_usize..4,
     ) {
         let diversity = Diversity { per_bucket: 2, per_table: 5 };
-        let rules = Rules { k, replacements, diversity, ..Rules::default() };
+        let rules = Rules { k, replacements, diversity, fresh_s: 30, ..Rules::default() };
         let mut bucket = Bucket::new(255);
         let mut now_s = 0;
         // By its own account: failures since the last answer, and who answered in which order.
@@ -471,7 +474,7 @@ proptest! {
             {
                 fails.remove(&contact.id);
             }
-            if update == Update::Tick && !before.needs_tick() {
+            if update == Update::Tick && before.next_tick(&rules).is_none_or(|at_s| now_s < at_s) {
                 prop_assert_eq!(&bucket, &before);
             }
             // Exactly those who came and went are told of.
