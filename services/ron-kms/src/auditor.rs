@@ -5,6 +5,7 @@
 //! record, as dropped or as abandoned, even if its holder dies.
 
 pub(crate) mod spec;
+mod told;
 
 use std::{
     collections::BTreeMap,
@@ -45,8 +46,9 @@ use crate::{
     journal::{self, Journal},
     keystore::Identity,
     metrics::Metrics,
-    op_ids::{Done, OpIds},
+    op_ids::OpIds,
 };
+use told::Told;
 
 pub const AUDIT_LOCK: LockDecl = LockDecl {
     name: "audit_state",
@@ -669,64 +671,5 @@ impl LogKeys {
             origin: self.origin.clone(),
             keys: keys.map_err(|error| KmsError::Store(error.to_string()))?,
         })
-    }
-}
-
-/// What the records tell beside the tree: the keys' history and the results kept for replay.
-struct Told {
-    history: KeyHistory,
-    op_ids: OpIds,
-    wall_ms: u64,
-    /// Strict: the intent has the id, the outcome has the result.
-    intents: BTreeMap<Seq, (u64, String, crate::audit::record::OpId)>,
-}
-
-impl Told {
-    fn new(op_ids: OpIds, wall_ms: u64) -> Told {
-        Told {
-            history: KeyHistory::default(),
-            op_ids,
-            wall_ms,
-            intents: BTreeMap::new(),
-        }
-    }
-
-    fn record(&mut self, framed: &crate::audit::frames::Framed<'_>) {
-        let record = &framed.record;
-        self.history.record(record.at_ms, &record.event);
-        let (seq, found) = match &record.event {
-            Event::Intent { seq, operation } => {
-                if let Some(op_id) = &operation.op_id {
-                    let found = (record.index, operation.tenant.clone(), op_id.clone());
-                    self.intents.insert(*seq, found);
-                }
-                return;
-            }
-            Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
-            Event::Operation { seq, operation, .. } => {
-                let op_id = operation.op_id.clone();
-                let found = |op_id| (record.index, operation.tenant.clone(), op_id);
-                (*seq, op_id.map(found))
-            }
-            // Intents of an earlier life never have an outcome.
-            Event::RestartGap { .. } | Event::Closed { .. } => {
-                self.intents.clear();
-                return;
-            }
-            _ => return,
-        };
-        if let Some((index, tenant, op_id)) = found
-            && !framed.attachment.is_empty()
-            && !ron_core::mutant!("kms.op_ids_forgotten")
-        {
-            let done = Done {
-                seq,
-                index,
-                result: framed.attachment.to_vec(),
-            };
-            let (at_ms, now) = (record.at_ms, self.wall_ms);
-            self.op_ids
-                .finish(&tenant, op_id.id, op_id.request, at_ms, done, now);
-        }
     }
 }

@@ -70,8 +70,7 @@ pub async fn run(size: Size) -> Counted {
     }
     let tally = Tally::default();
     look(&fleet, &size, size.lookups, &tally, "after").await;
-    let counted = tally.counted().clone();
-    counted
+    tally.counted().clone()
 }
 
 async fn look(fleet: &Fleet, size: &Size, each: usize, tally: &Tally, label: &str) {

@@ -1,5 +1,6 @@
 //! `worlds NAME [NODES] [SEED]`: makes a world of svc-dht nodes, prints what it measured, and fails if a bound was
 //! broken.
+#![allow(clippy::disallowed_methods, reason = "it makes worlds, and is in none")]
 
 use std::process::ExitCode;
 

@@ -54,8 +54,10 @@ const SETTLE: Duration = Duration::from_secs(120);
 
 /// What a small machine would be set to: nodes are many here, and each is asked little.
 pub fn config() -> Config {
-    let mut config = Config::default();
-    config.workers = 1;
+    let mut config = Config {
+        workers: 1,
+        ..Config::default()
+    };
     config.api.explained = 1;
     // Of ten thousand, hardly anybody is asked twice in a minute.
     config.link.idle_timeout_ms = 5_000;
