@@ -411,6 +411,11 @@ impl AsyncWrite for SimStream {
         let room = WINDOW - lane.outstanding;
         if room == 0 {
             lane.writer = Some(cx.waker().clone());
+            // A reset that is under way already wakes only who waited when it was sent.
+            let mut inbound = pair.lanes[1 - self.side].segments.iter();
+            if let Some(reset) = inbound.find(|s| matches!(s.payload, Payload::Reset)) {
+                timer::wake_at(reset.arrives, cx.waker());
+            }
             return Poll::Pending;
         }
         let n = room.min(data.len());
