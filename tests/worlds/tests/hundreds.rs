@@ -1,5 +1,10 @@
 //! The world of thousands in small, with every test run: joins, leaves, lookups.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it makes a world, and is in none"
+)]
+
 use std::time::Duration;
 
 use sim::executor::Simulation;
