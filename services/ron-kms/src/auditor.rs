@@ -43,7 +43,7 @@ use crate::{
     config::Config,
     error::KmsError,
     history::KeyHistory,
-    journal::{self, Journal},
+    journal::{self, Journal, Mender, Mending},
     keystore::Identity,
     metrics::Metrics,
     op_ids::OpIds,
@@ -188,13 +188,13 @@ impl Auditor {
                 let mut told = Told::new(op_ids, wall_ms);
                 let covered = found.note.as_deref().and_then(journal::published_head);
                 let covered = covered.map_or(0, |head| head.size);
-                let mut mender = journal::Mender::new(disk.as_ref(), covered);
+                let mut looker = Mender::new(disk.as_ref(), covered, Mending::Look);
                 let scan = found.journal.scan(|framed| {
                     recovery.record(&framed);
                     told.record(&framed);
-                    mender.record(framed.leaf);
+                    looker.record(framed.leaf);
                 })?;
-                let mended = mender.mended();
+                let damaged = looker.damaged();
                 let mut recovered = recovery.finish(&scan, policy, limits, 0);
                 let records = scan.records;
                 let older = Mismatch::Older {
@@ -207,8 +207,15 @@ impl Auditor {
                     let _ = recovered.log.handle_mismatch(mismatch);
                 }
                 // Keys of another identity would hide whose log this was.
-                if recovered.log.mismatch().is_none() {
+                let sound = recovered.log.mismatch().is_none();
+                if sound {
                     journal::write_keys(disk.as_ref(), &text)?;
+                }
+                // Only now are the records known to be what was signed; a second reading is rare.
+                let mended = if sound { damaged } else { 0 };
+                if mended > 0 {
+                    let mut mender = Mender::new(disk.as_ref(), covered, Mending::Write);
+                    found.journal.scan(|framed| mender.record(framed.leaf))?;
                 }
                 if let Some(len) = recovered.truncate
                     && !ron_core::mutant!("kms.torn_tail_kept")

@@ -337,23 +337,33 @@ fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option
     })
 }
 
-/// Compares what is published with what the records make of it, and writes anew what differs: the records are
-/// the truth, tiles only their copy.
+/// What to do about published files that are not what the records make of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mending {
+    /// Only count them: as long as the records themselves are not verified, the files may be the better evidence.
+    Look,
+    /// Write them anew: the records are the truth, tiles only their copy.
+    Write,
+}
+
+/// Compares what is published with what the records make of it.
 pub struct Mender<'a> {
     disk: &'a dyn Disk,
     edge: Edge,
     /// What the checkpoint covers, and so is published.
     covered: u64,
-    mended: u64,
+    mending: Mending,
+    damaged: u64,
 }
 
 impl<'a> Mender<'a> {
-    pub fn new(disk: &'a dyn Disk, covered: u64) -> Self {
+    pub fn new(disk: &'a dyn Disk, covered: u64, mending: Mending) -> Self {
         Mender {
             disk,
             edge: Edge::default(),
             covered,
-            mended: 0,
+            mending,
+            damaged: 0,
         }
     }
 
@@ -369,19 +379,21 @@ impl<'a> Mender<'a> {
         for file in files {
             let there = read_tile(self.disk, &file.tile).ok().flatten();
             if there.as_deref() != Some(&file.bytes[..]) {
-                self.mend(&file);
+                self.damaged += 1;
+                if self.mending == Mending::Write {
+                    self.mend(&file);
+                }
             }
         }
     }
 
     /// Files that were not as they should be.
-    pub fn mended(self) -> u64 {
-        self.mended
+    pub fn damaged(self) -> u64 {
+        self.damaged
     }
 
-    fn mend(&mut self, file: &Published) {
+    fn mend(&self, file: &Published) {
         ron_core::sometimes!("kms.tile_mended");
-        self.mended += 1;
         let mut dirs = BTreeSet::new();
         let written = write_tile(self.disk, &mut dirs, file).and_then(|written| {
             written.sync()?;
