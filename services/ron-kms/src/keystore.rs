@@ -61,7 +61,7 @@ pub struct Contents {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub key: Key,
-    pub added: Option<(u32, StoredVersion)>,
+    pub added: Vec<(u32, StoredVersion)>,
     /// Versions whose sealed secret is wiped.
     pub erased: Vec<u32>,
     /// Records in the audit log, this change's own included.

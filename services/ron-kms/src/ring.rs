@@ -102,23 +102,19 @@ impl KeyRing {
             }
             followed.push(key.kid().clone());
             stored.key = key.clone();
-            for version in lost {
-                let gone = StoredVersion {
+            let gone = |version| {
+                let nothing = StoredVersion {
                     sealed: Vec::new(),
                     public: Vec::new(),
                 };
-                stored.versions.insert(version, gone.clone());
-                let change = Change {
-                    key: key.clone(),
-                    added: Some((version, gone)),
-                    erased: Vec::new(),
-                    log_size,
-                };
-                store_change(&store, change).await?;
-            }
+                (version, nothing)
+            };
+            let lost: Vec<_> = lost.into_iter().map(gone).collect();
+            stored.versions.extend(lost.iter().cloned());
+            // In one step: a key that names a version which is not there would keep the next start from opening it.
             let change = Change {
                 key,
-                added: None,
+                added: lost,
                 erased: Vec::new(),
                 log_size,
             };
@@ -215,7 +211,7 @@ impl KeyRing {
         spec.tell("spec.kms.keys.recorded");
         let change = Change {
             key: planned.key,
-            added: planned.added,
+            added: planned.added.into_iter().collect(),
             erased: Vec::new(),
             log_size: last
                 .as_ref()
@@ -226,7 +222,7 @@ impl KeyRing {
         if ron_core::buggify!("kms.store_late") {
             shared.env.sleep(STORE_PAUSE).await;
         }
-        let needs_store = change.added.is_some();
+        let needs_store = !change.added.is_empty();
         let mut stored = store_change(&shared.store, change.clone()).await;
         for _ in 1..STORE_TRIES {
             if stored.is_ok() {
@@ -298,7 +294,7 @@ impl KeyRing {
         };
         let change = Change {
             key: current.key.clone(),
-            added: None,
+            added: Vec::new(),
             erased: erased.clone(),
             log_size: 0,
         };

@@ -56,7 +56,7 @@ async fn stored(env: &Env, store: &KeyStore, algorithm: Algorithm) -> (Key, Stor
     };
     let change = Change {
         key: key.clone(),
-        added: Some((1, version.clone())),
+        added: vec![(1, version.clone())],
         erased: Vec::new(),
         log_size: 0,
     };
@@ -193,7 +193,7 @@ fn rekey_seals_everything_anew_and_leaves_what_others_keep() {
         };
         let change = Change {
             key: foreign.clone(),
-            added: Some((1, elsewhere.clone())),
+            added: vec![(1, elsewhere.clone())],
             erased: Vec::new(),
             log_size: 0,
         };
@@ -234,7 +234,7 @@ fn an_erased_version_keeps_its_public_half_alone() {
         let (key, version) = stored(&env, &store, Algorithm::Ed25519).await;
         let change = Change {
             key: key.clone(),
-            added: None,
+            added: Vec::new(),
             erased: vec![1, 2],
             log_size: 0,
         };
@@ -362,7 +362,7 @@ fn no_secret_lies_in_the_file() {
         };
         let change = Change {
             key,
-            added: Some((1, version)),
+            added: vec![(1, version)],
             erased: Vec::new(),
             log_size: 0,
         };

@@ -200,7 +200,7 @@ pub(super) fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), Store
     let mut keys = txn.open_table(KEYS).map_err(DbError::from)?;
     keys.insert(kid, &json[..]).map_err(DbError::from)?;
     let mut versions = txn.open_table(VERSIONS).map_err(DbError::from)?;
-    if let Some((number, version)) = &change.added {
+    for (number, version) in &change.added {
         let value = (&version.sealed[..], &version.public[..]);
         let inserted = versions.insert((kid, *number), value);
         inserted.map_err(DbError::from)?;
