@@ -101,3 +101,60 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn stop(n: usize) -> Command {
+        Command::Stop(TaskId(n as u64))
+    }
+
+    fn next(receiver: &Receiver) -> Option<u64> {
+        match receiver.next().now_or_never()? {
+            Command::Stop(TaskId(n)) => Some(n),
+            Command::Start(_) => None,
+        }
+    }
+
+    #[test]
+    fn commands_come_in_order_and_whoever_finds_no_room_waits_for_it() {
+        let (sender, receiver) = channel();
+        for n in 0..COMMANDS {
+            assert_eq!(sender.send(stop(n)).now_or_never(), Some(Ok(())));
+        }
+        let mut late = Box::pin(sender.send(stop(COMMANDS)));
+        assert_eq!(late.as_mut().now_or_never(), None);
+        assert_eq!(next(&receiver), Some(0));
+        assert_eq!(late.as_mut().now_or_never(), Some(Ok(())));
+        for n in 1..=COMMANDS {
+            assert_eq!(next(&receiver), Some(n as u64));
+        }
+        assert_eq!(next(&receiver), None);
+        assert_eq!(receiver.0.lock().capacity(), 0, "empty, it has no memory");
+    }
+
+    #[test]
+    fn when_the_supervisor_is_gone_senders_are_told_and_what_waited_is_dropped() {
+        let (sender, receiver) = channel();
+        let (reply, mut started) = oneshot::channel();
+        let start = Command::Start(Box::new(Start {
+            rules: crate::supervisor::TaskSpec::new("a", "a", crate::supervisor::PhaseId(0))
+                .rules(None),
+            factory: Arc::new(|_| Box::pin(async {})),
+            reply,
+        }));
+        assert_eq!(sender.send(start).now_or_never(), Some(Ok(())));
+        for n in 1..COMMANDS {
+            assert_eq!(sender.send(stop(n)).now_or_never(), Some(Ok(())));
+        }
+        let mut late = Box::pin(sender.send(stop(COMMANDS)));
+        assert_eq!(late.as_mut().now_or_never(), None);
+        drop(receiver);
+        assert_eq!(late.as_mut().now_or_never(), Some(Err(Draining)));
+        assert_eq!(sender.send(stop(0)).now_or_never(), Some(Err(Draining)));
+        assert!(started.try_recv().is_err());
+    }
+}
