@@ -50,7 +50,10 @@ pub struct Task {
     /// Failures since it was last stable.
     attempt: u32,
     /// The times of the restarts that still count, at most `max_restarts`.
-    /// Boxed, and none if there are none: tasks are many, and few ever fail.
+    #[expect(
+        clippy::box_collection,
+        reason = "tasks are many, and few ever fail: none is a pointer"
+    )]
     recent: Option<Box<VecDeque<Instant>>>,
     gate: GateState,
 }

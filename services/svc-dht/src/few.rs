@@ -77,6 +77,12 @@ impl<K: Ord, V> FewMap<K, V> {
     }
 }
 
+impl<K: Ord, V> Default for FewMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
