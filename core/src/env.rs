@@ -4,10 +4,10 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     io,
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -43,6 +43,36 @@ pub struct EnvStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("deadline has elapsed")]
 pub struct Elapsed;
+
+pin_project_lite::pin_project! {
+    /// Work with a deadline. A type of its own, because an `async fn` would hold the work twice, and one such
+    /// often holds another.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Timeout<'a, F> {
+        env: &'a Env,
+        at: Instant,
+        // Much work is ready at once, and then costs no timer.
+        timer: Option<BoxFuture<'static, ()>>,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F: Future> Future for Timeout<'_, F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(value) = this.work.poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        let (env, at) = (*this.env, *this.at);
+        let timer = this.timer.get_or_insert_with(|| env.sleep_until(at));
+        ready!(timer.as_mut().poll(cx));
+        crate::sometimes!("env.timed_out");
+        Poll::Ready(Err(Elapsed))
+    }
+}
 
 /// The task or offloaded call ended without a value: aborted, panicked, or its process died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,33 +118,18 @@ impl Env {
         self.runtime.sleep_until(at + late)
     }
 
-    pub async fn timeout<T>(
-        &self,
-        limit: Duration,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Elapsed> {
-        self.timeout_at(self.now() + limit, work).await
+    pub fn timeout<F: Future>(&self, limit: Duration, work: F) -> Timeout<'_, F> {
+        self.timeout_at(self.now() + limit, work)
     }
 
     /// The work is polled first: a result that is ready at the deadline still counts.
-    pub async fn timeout_at<T>(
-        &self,
-        at: Instant,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Elapsed> {
-        let mut work = pin!(work);
-        // Much work is ready at once, and then costs no timer.
-        let mut timer = None;
-        poll_fn(|cx| {
-            if let Poll::Ready(value) = work.as_mut().poll(cx) {
-                return Poll::Ready(Ok(value));
-            }
-            let timer = timer.get_or_insert_with(|| self.sleep_until(at));
-            ready!(timer.as_mut().poll(cx));
-            crate::sometimes!("env.timed_out");
-            Poll::Ready(Err(Elapsed))
-        })
-        .await
+    pub fn timeout_at<F: Future>(&self, at: Instant, work: F) -> Timeout<'_, F> {
+        Timeout {
+            env: self,
+            at,
+            timer: None,
+            work,
+        }
     }
 
     // ---------------------------------------------------------------------------------- network

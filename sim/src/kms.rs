@@ -44,7 +44,7 @@ impl SimService for KmsService {
     }
 
     fn check_config(&self, config: &toml::Table) -> Result<(), ConfigErrors> {
-        read_config::<Config>(config).map(|_| ())
+        sized_for_a_world(config).map(|_| ())
     }
 
     fn prepare(&self, disk: &SimDisk) {
@@ -67,9 +67,18 @@ impl SimService for KmsService {
 /// supervisor outside would do.
 const REOPEN: Duration = Duration::from_millis(100);
 
+/// A simulated second has hundreds of records, not tens of thousands: so much less room is set aside.
+fn sized_for_a_world(given: &toml::Table) -> Result<Config, ConfigErrors> {
+    let mut config: Config = read_config(given)?;
+    if config.audit.disk_reserve_bytes == Config::default().audit.disk_reserve_bytes {
+        config.audit.disk_reserve_bytes = 256 * 1024;
+    }
+    Ok(config)
+}
+
 async fn run(process: ProcessContext) -> StopReport {
     let env = process.env.clone();
-    let config: Config = read_config(&process.config).expect("checked before the start");
+    let config = sized_for_a_world(&process.config).expect("checked before the start");
     let config = Arc::new(config);
     let (_, parts) = topology::declare(&config);
     let allowed =

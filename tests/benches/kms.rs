@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let rounds = if args.iter().any(|arg| arg == "--quick") {
         3
     } else {
-        12
+        24
     };
     let clients = Clients::start();
     let issuer = issuer::start(&clients);

@@ -10,7 +10,7 @@ mod told;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -127,7 +127,8 @@ pub struct Recorded {
 
 /// A number given out ahead of its record; one that is dropped unused is told to the log.
 pub struct Number {
-    auditor: Arc<Auditor>,
+    /// Weak: numbers wait in the auditor's own queue, and must not keep it alive.
+    auditor: Weak<Auditor>,
     seq: Option<Seq>,
 }
 
@@ -180,10 +181,10 @@ impl Auditor {
             config.audit_limits(),
         );
         let op_ids = OpIds::new(config.op_id_results, config.op_id_bytes);
-        let wall_ms = env.wall_ms();
+        let (wall_ms, room) = (env.wall_ms(), config.audit.disk_reserve_bytes);
         let read = env
             .disk(move |disk| {
-                let found = Journal::open(disk.as_ref(), id, &trust, fresh)?;
+                let found = Journal::open(disk.as_ref(), id, &trust, fresh, room)?;
                 let mut recovery = Recovery::new(found.stored);
                 let mut told = Told::new(op_ids, wall_ms);
                 let covered = found.note.as_deref().and_then(journal::published_head);
@@ -304,7 +305,7 @@ impl Auditor {
             Ok(Admission::Numbered(seq)) => {
                 self.spec("spec.kms.audit.admit", seq);
                 Ok(Some(Number {
-                    auditor: self.clone(),
+                    auditor: Arc::downgrade(self),
                     seq: Some(seq),
                 }))
             }
@@ -355,12 +356,12 @@ impl Auditor {
     }
 
     /// Puts an event on its way, and waits until it is durable if its answer must.
-    pub async fn record(
+    pub fn record(
         &self,
         number: Option<Number>,
         event: Event,
         attachment: Vec<u8>,
-    ) -> Result<Recorded, Trouble> {
+    ) -> impl Future<Output = Result<Recorded, Trouble>> + Send + '_ {
         let rule = self.policy.answer_rule(&event);
         let seq = number.as_ref().and_then(|n| n.seq).or(event.seq());
         let (waiter, durable) = match rule {
@@ -370,16 +371,26 @@ impl Auditor {
                 (Some(sender), Some(receiver))
             }
         };
-        if let Some(seq) = number.as_ref().and_then(|n| n.seq) {
-            let told = format_args!("{}", event.may_be_shed());
-            self.env.probe("spec.kms.audit.submit", seq, told);
-        }
         let item = Box::new(Item {
             number,
             event,
             attachment,
             waiter,
         });
+        // The event is in its box before anything is waited for: what waits stays small.
+        self.submit(seq.unwrap_or_default(), item, durable)
+    }
+
+    async fn submit(
+        &self,
+        seq: Seq,
+        item: Sent,
+        durable: Option<oneshot::Receiver<Result<Recorded, Trouble>>>,
+    ) -> Result<Recorded, Trouble> {
+        if let Some(seq) = item.number.as_ref().and_then(|n| n.seq) {
+            let told = format_args!("{}", item.event.may_be_shed());
+            self.env.probe("spec.kms.audit.submit", seq, told);
+        }
         match self.queue.push(&self.env, item).await {
             Ok(None) if durable.is_some() => self.hurry.notify_one(),
             Ok(None) => {}
@@ -392,12 +403,9 @@ impl Auditor {
             }
         }
         match durable {
-            None => Ok(Recorded {
-                seq: seq.unwrap_or_default(),
-                index: None,
-            }),
+            None => Ok(Recorded { seq, index: None }),
             Some(_) if ron_core::mutant!("kms.answered_before_durable") => Ok(Recorded {
-                seq: seq.unwrap_or_default(),
+                seq,
                 index: Some(self.size()),
             }),
             Some(durable) => durable.await.unwrap_or(Err(Trouble::NotWritten)),
@@ -613,7 +621,7 @@ impl Number {
     /// The open intent of this number, whose outcome must follow.
     pub fn of_intent(auditor: &Arc<Auditor>, seq: Seq) -> Number {
         Number {
-            auditor: auditor.clone(),
+            auditor: Arc::downgrade(auditor),
             seq: Some(seq),
         }
     }
@@ -622,11 +630,12 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         if let Some(seq) = self.seq.take()
+            && let Some(auditor) = self.auditor.upgrade()
             && !ron_core::mutant!("kms.abandon_not_told")
         {
-            self.auditor.log.lock().handle_abandoned(seq);
-            self.auditor.spec("spec.kms.audit.abandon", seq);
-            self.auditor.append_wanted.notify_one();
+            auditor.log.lock().handle_abandoned(seq);
+            auditor.spec("spec.kms.audit.abandon", seq);
+            auditor.append_wanted.notify_one();
         }
     }
 }

@@ -10,7 +10,7 @@ use ron_core::{backoff::Backoff, supervisor::TaskContext};
 use crate::{
     audit::log::{Act, Head, Mismatch},
     auditor::Auditor,
-    journal::{self, JournalError, Reserve},
+    journal::{JournalError, Reserve},
 };
 
 const BACKOFF: Backoff = Backoff::band(
@@ -93,7 +93,7 @@ async fn checkpoint(auditor: &Auditor, reserve: Reserve) -> bool {
         let published = journal.publish(disk.as_ref(), attempt, &files, &bytes, reserve);
         if published.is_ok() {
             // Room that an emergency used is set aside again once there is some.
-            let _ = journal::make_reserve(disk.as_ref());
+            let _ = journal.make_reserve(disk.as_ref());
         }
         published
     }));

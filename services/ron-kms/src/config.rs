@@ -43,6 +43,8 @@ ron_core::settings! {
         checkpoint_deadline_ms: u64 = 1_000 => 1..=60_000, restart;
         /// Operation numbers reserved at a time (`shed`): the most that a crash can leave untold.
         reserve_ops: u64 = 8_192 => 16..=1_000_000, restart;
+        /// Set aside on the disk, so that one that is full takes the last checkpoint: as much as the records of `checkpoint_every_ops`.
+        disk_reserve_bytes: u64 = 16_777_216 => 65_536..=1_073_741_824, restart;
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -97,7 +97,8 @@ pub(crate) struct Job {
 
 /// An operation id under way: freed if its operation comes to nothing.
 pub(crate) struct OpGuard {
-    engine: Arc<Engine>,
+    /// Weak: a job waits in the engine's own queue, and must not keep it alive.
+    engine: Weak<Engine>,
     tenant: Arc<str>,
     pub id: Option<OpId>,
 }
@@ -450,7 +451,7 @@ impl Engine {
             .begin(id, ask.request, self.env.wall_ms());
         match begun {
             Begin::New => Ok(Ok(OpGuard {
-                engine: self.clone(),
+                engine: Arc::downgrade(self),
                 tenant: tenant.clone(),
                 id: Some(OpId {
                     id,
@@ -551,9 +552,11 @@ impl Engine {
 impl OpGuard {
     /// The result is durable.
     pub fn finish(&mut self, done: op_ids::Done) {
-        if let Some(op) = self.id.take() {
-            let now = self.engine.env.wall_ms();
-            let mut ids = self.engine.op_ids.lock();
+        if let Some(op) = self.id.take()
+            && let Some(engine) = self.engine.upgrade()
+        {
+            let now = engine.env.wall_ms();
+            let mut ids = engine.op_ids.lock();
             ids.finish(&self.tenant, op.id, op.request, now, done, now);
         }
     }
@@ -561,8 +564,10 @@ impl OpGuard {
 
 impl Drop for OpGuard {
     fn drop(&mut self) {
-        if let Some(op) = self.id.take() {
-            self.engine.op_ids.lock().cancel(&op.id);
+        if let Some(op) = self.id.take()
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.op_ids.lock().cancel(&op.id);
         }
     }
 }

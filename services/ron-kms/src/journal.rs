@@ -27,8 +27,6 @@ pub const CHECKPOINT: &str = "audit/checkpoint";
 pub const KEYS: &str = "audit/keys.txt";
 const CHECKPOINT_NEW: &str = "audit/checkpoint.new";
 const RESERVE: &str = "audit/reserve";
-/// Room for a last batch, its tiles and a checkpoint on a disk that is full.
-pub const RESERVE_BYTES: u64 = 256 * 1024;
 /// How much is read at once.
 const PIECE: usize = 256 * 1024;
 /// A checkpoint is a few kilobytes.
@@ -50,6 +48,8 @@ pub const PUBLISH_LOCK: LockDecl = LockDecl {
 #[derive(Clone)]
 pub struct Journal {
     state: Arc<RankedMutex<State>>,
+    /// Room for a last batch, its tiles and a checkpoint on a disk that is full.
+    reserve_bytes: u64,
 }
 
 struct State {
@@ -83,7 +83,13 @@ pub enum JournalError {
 impl Journal {
     /// Opens the files, or makes them if this is the first start (`fresh`: the store has no keys, so there
     /// was no log).
-    pub fn open(disk: &dyn Disk, id: LogId, trust: &Trust, fresh: bool) -> io::Result<Found> {
+    pub fn open(
+        disk: &dyn Disk,
+        id: LogId,
+        trust: &Trust,
+        fresh: bool,
+        reserve_bytes: u64,
+    ) -> io::Result<Found> {
         disk.create_dir(DIR)?;
         let (stored, note) = read_checkpoint(disk, trust)?;
         let existing = disk.identity(LOG)?.is_some();
@@ -112,9 +118,10 @@ impl Journal {
                     publishing: Arc::new(RankedMutex::new(PUBLISH_LOCK, 0)),
                 },
             )),
+            reserve_bytes,
         };
         if mismatch.is_none() {
-            make_reserve(disk)?;
+            journal.make_reserve(disk)?;
         }
         Ok(Found {
             journal,
@@ -204,6 +211,19 @@ impl Journal {
         Ok(())
     }
 
+    /// Sets room aside, if there is too little.
+    pub fn make_reserve(&self, disk: &dyn Disk) -> io::Result<()> {
+        if ron_core::mutant!("kms.no_reserve") {
+            return Ok(());
+        }
+        let file = disk.open(RESERVE, Open::Create)?;
+        match fill_up(file.as_ref(), self.reserve_bytes) {
+            // On a disk that is full already, the service still starts.
+            Err(error) if is_full(&error) => disk.remove(RESERVE),
+            other => other,
+        }
+    }
+
     /// Whether the name still leads to the file that was opened.
     pub fn check(&self, disk: &dyn Disk) -> Result<(), JournalError> {
         self.state.lock().current(disk).map(|_| ())
@@ -240,6 +260,21 @@ fn publish(disk: &dyn Disk, files: &[Published], note: &[u8], reserve: Reserve) 
     }
 }
 
+/// With zeros that take up room, not a hole.
+fn fill_up(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
+    let mut at = file.len()?;
+    if at >= bytes {
+        return Ok(());
+    }
+    let zeros = vec![0; PIECE];
+    while at < bytes {
+        let piece = (bytes - at).min(PIECE as u64);
+        file.write_at(at, &zeros[..piece as usize])?;
+        at += piece;
+    }
+    file.sync()
+}
+
 /// Gives up the reserve; false if there is none.
 pub fn free_reserve(disk: &dyn Disk) -> io::Result<bool> {
     if disk.identity(RESERVE)?.is_none() {
@@ -248,25 +283,6 @@ pub fn free_reserve(disk: &dyn Disk) -> io::Result<bool> {
     disk.remove(RESERVE)?;
     disk.sync_dir(DIR)?;
     Ok(true)
-}
-
-/// Sets room aside, if there is none.
-pub fn make_reserve(disk: &dyn Disk) -> io::Result<()> {
-    if ron_core::mutant!("kms.no_reserve") {
-        return Ok(());
-    }
-    let file = disk.open(RESERVE, Open::Create)?;
-    if file.len()? >= RESERVE_BYTES {
-        return Ok(());
-    }
-    let made = file
-        .write_at(0, &vec![0; RESERVE_BYTES as usize])
-        .and_then(|()| file.sync());
-    match made {
-        // On a disk that is full already, the service still starts.
-        Err(error) if is_full(&error) => disk.remove(RESERVE),
-        other => other,
-    }
 }
 
 /// What verifiers need to know, for whoever copies the directory.

@@ -6,7 +6,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Instant,
@@ -85,7 +85,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         return;
     }
     let work = perform(&engine, &caller, ask, deadline, op_id.as_mut());
-    let mut work = std::pin::pin!(work);
+    let mut work = pin!(work);
     // A caller who went away does not stop what was begun: its outcome belongs into the log.
     let result = tokio::select! {
         biased;
@@ -171,7 +171,7 @@ async fn sign(
     let mut operation = operation(Action::Sign, caller, entry, version, digests);
     let attestation = attest.then(|| engine.attester.evidence()).flatten();
     let id = entry.key.id(version).ok_or(KmsError::NoSuchKey)?;
-    let work = async {
+    let work = pin!(async {
         let signed = engine.backend.sign(&held.material, &messages).await;
         signed.map(|signatures| Reply::Signed {
             key: id,
@@ -180,7 +180,7 @@ async fn sign(
             attestation,
             receipt: PENDING,
         })
-    };
+    });
     operation.op_id = op_id.as_ref().and_then(|op| op.id.clone());
     let mut reply = use_key(engine, operation, op_id, deadline, work).await?;
     if let Reply::Signed { key, receipt, .. } = &mut reply.0 {
@@ -208,14 +208,14 @@ async fn wrap(
     let held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
     let mut operation = operation(Action::Wrap, caller, entry, version, vec![sha256(&context)]);
     operation.op_id = op_id.as_ref().and_then(|op| op.id.clone());
-    let work = async {
+    let work = pin!(async {
         let blob = seal(engine, held, &plain, &context).await?;
         Ok::<_, KmsError>(Reply::Wrapped {
             key: held.material.id.clone(),
             blob,
             receipt: PENDING,
         })
-    };
+    });
     let (mut reply, told) = use_key(engine, operation, op_id, deadline, work).await?;
     if let Reply::Wrapped { receipt, .. } = &mut reply {
         *receipt = told;
@@ -239,7 +239,7 @@ async fn data_key(
     let digests = vec![sha256(&context)];
     let mut operation = operation(Action::DataKey, caller, entry, version, digests);
     operation.op_id = op_id.as_ref().and_then(|op| op.id.clone());
-    let work = async {
+    let work = pin!(async {
         let mut fill = |buf: &mut [u8]| engine.env.fill_random(buf);
         let plain = Secret::random(DATA_KEY_LEN, &mut fill);
         let blob = seal(engine, held, &plain, &context).await?;
@@ -249,7 +249,7 @@ async fn data_key(
             blob,
             receipt: PENDING,
         })
-    };
+    });
     let (mut reply, told) = use_key(engine, operation, op_id, deadline, work).await?;
     if let Reply::DataKey { receipt, .. } = &mut reply {
         *receipt = told;
@@ -272,14 +272,14 @@ pub(crate) async fn unwrap(
     let held = entry.held(key.version()).ok_or(KmsError::NoSuchKey)?;
     let digests = vec![sha256(context)];
     let operation = operation(Action::Unwrap, caller, entry, key.version(), digests);
-    let work = async {
+    let work = pin!(async {
         let plain = engine.backend.unwrap(&held.material, blob, context).await?;
         Ok::<_, BackendError>(Reply::Unwrapped {
             key: key.clone(),
             plain,
             receipt: PENDING,
         })
-    };
+    });
     match use_key(engine, operation, None, deadline, work).await? {
         (Reply::Unwrapped { plain, .. }, receipt) => Ok((plain, receipt)),
         _ => Err(KmsError::WorkerLost),
@@ -320,7 +320,7 @@ async fn use_key<E: IntoKms>(
     operation: Operation,
     op_id: Option<&mut OpGuard>,
     deadline: Instant,
-    work: impl Future<Output = Result<Reply, E>>,
+    work: Pin<&mut impl Future<Output = Result<Reply, E>>>,
 ) -> Result<(Reply, Receipt), KmsError> {
     let auditor = &engine.auditor;
     let action = operation.action;

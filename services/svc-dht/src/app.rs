@@ -70,10 +70,13 @@ impl App {
             telemetry.watch_env(&node.env);
             telemetry.watch_queue(Arc::new(node.work.clone()));
             telemetry.watch_queue(Arc::new(node.records.clone()));
-            telemetry.watch_queue_as(Arc::new(node.routes.clone()), Refusals::Dropped);
+            telemetry.watch_queue_as(node.routes.view(), Refusals::Dropped);
             telemetry.watch_tasks(Arc::new(view.clone()));
-            let told = node.clone();
-            telemetry.watch_bus("events", move || told.events.lagged());
+            // Weak: the node holds these metrics.
+            let told = Arc::downgrade(&node);
+            telemetry.watch_bus("events", move || {
+                told.upgrade().map_or(0, |node| node.events.lagged())
+            });
         };
         node.metrics.telemetry(watch).clone()
     }

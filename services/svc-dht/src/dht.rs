@@ -115,6 +115,9 @@ impl Dht {
             Err(error) if held.is_none() => return Err(error),
             Err(_) => (0, None),
         };
+        // It may have ended since it came: a lookup can take longer than a record has left.
+        let skew_ms = self.node.config.records.clock_skew_ms;
+        let remote = remote.filter(|record| record.check_time(skew_ms, now).is_ok());
         let newest = match (remote, held) {
             (Some(remote), Some(held)) if held.supersedes(&remote) => (*held).clone(),
             (Some(remote), _) => remote,
@@ -146,7 +149,11 @@ impl Dht {
             Outcome::Providers(records) => records,
             _ => Vec::new(),
         };
-        let now = self.node.env.wall_ms();
+        let (now, skew_ms) = (
+            self.node.env.wall_ms(),
+            self.node.config.records.clock_skew_ms,
+        );
+        records.retain(|record| record.check_time(skew_ms, now).is_ok());
         for held in self.node.shelf.providers(&key, now, wanted) {
             match records.iter_mut().find(|r| r.publisher == held.publisher) {
                 Some(known) if held.supersedes(known) => *known = (*held).clone(),

@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -72,6 +72,10 @@ struct Queues {
 }
 
 impl Routes {
+    pub fn view(&self) -> Arc<dyn QueueView> {
+        Arc::new(View(Arc::downgrade(&self.0)))
+    }
+
     pub fn new(
         env: Env,
         me: Id,
@@ -226,8 +230,24 @@ impl Routes {
 /// All route queues as one: that is how they are told.
 impl QueueView for Routes {
     fn stats(&self) -> QueueStats {
-        let queues = self.0.queues.lock();
-        let decl = &self.0.decl;
+        self.0.stats()
+    }
+}
+
+/// The same for the metrics, in which the routes count: neither may keep the other alive.
+struct View(Weak<Inner>);
+
+impl QueueView for View {
+    fn stats(&self) -> QueueStats {
+        let inner = self.0.upgrade();
+        inner.map_or_else(QueueStats::default, |inner| inner.stats())
+    }
+}
+
+impl Inner {
+    fn stats(&self) -> QueueStats {
+        let queues = self.queues.lock();
+        let decl = &self.decl;
         let past = QueueStats {
             name: decl.name,
             cap: decl.cap,

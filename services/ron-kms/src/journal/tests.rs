@@ -15,6 +15,7 @@ use crate::{
 };
 
 const ID: LogId = [7; 16];
+const RESERVE_BYTES: u64 = 300 * 1024;
 
 fn keys() -> LogKeys {
     let seed = |byte| Secret::new(vec![byte; 32]);
@@ -28,7 +29,7 @@ fn keys() -> LogKeys {
 }
 
 fn open(disk: &MemoryDisk, fresh: bool) -> Found {
-    Journal::open(disk, ID, &keys().trust().unwrap(), fresh).unwrap()
+    Journal::open(disk, ID, &keys().trust().unwrap(), fresh, RESERVE_BYTES).unwrap()
 }
 
 fn batch(first: u64, count: u64) -> Batch {
@@ -111,7 +112,7 @@ fn a_start_without_the_log_of_its_store_is_a_mismatch() {
     assert_eq!(open(&disk, false).mismatch, Some(Mismatch::Replaced));
     assert!(disk.identity(LOG).unwrap().is_none(), "and makes none");
     drop(open(&disk, true));
-    let other = Journal::open(&disk, [8; 16], &keys().trust().unwrap(), false).unwrap();
+    let other = Journal::open(&disk, [8; 16], &keys().trust().unwrap(), false, 0).unwrap();
     assert_eq!(other.mismatch, Some(Mismatch::OtherLog));
     // A checkpoint without its log, though the store is new.
     let disk = MemoryDisk::new(4 << 20);
@@ -232,10 +233,10 @@ fn a_full_disk_still_takes_the_last_checkpoint_from_the_reserve_and_no_other() {
 #[test]
 fn the_reserve_is_made_once_and_a_disk_without_room_for_it_still_starts() {
     let disk = MemoryDisk::new(4 << 20);
-    drop(open(&disk, true));
-    make_reserve(&disk).unwrap();
+    let journal = open(&disk, true).journal;
+    journal.make_reserve(&disk).unwrap();
     assert!(free_reserve(&disk).unwrap());
-    make_reserve(&disk).unwrap();
+    journal.make_reserve(&disk).unwrap();
     assert_eq!(
         disk.open(RESERVE, Open::Existing).unwrap().len().unwrap(),
         RESERVE_BYTES

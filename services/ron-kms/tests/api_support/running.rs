@@ -125,6 +125,7 @@ impl Running {
 
     fn start_on(keeping: Keeping, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::default();
+        config.audit.disk_reserve_bytes = 256 * 1024;
         config.audit.checkpoint_interval_ms = 10;
         change(&mut config);
         let runtime = runtime();

@@ -316,6 +316,64 @@ fn a_sign_that_comes_before_the_first_numbers_are_reserved_waits_for_them() {
     }
 }
 
+#[test]
+fn a_receipt_that_would_not_verify_is_refused_and_counted() {
+    in_world(|world| async move {
+        let node = Node::start(&world, |config| config.audit.checkpoint_interval_ms = 10);
+        let node = node.await;
+        let kid = node.key("ed25519").await;
+        node.sign(&kid).await;
+        world.pass(1_000).await;
+        let failures = || node.metric("kms_audit_integrity_failed_total");
+        assert_eq!(node.get("/v1/kms/audit/proof/1").await.status, 200);
+        assert_eq!(failures(), 0.0);
+        let bundle = format!("audit/tile/entries/000.p/{}", covered(&node));
+        let file = world.disk().open(&bundle, Open::Existing).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(0, &mut bytes).unwrap();
+        // Within the text of an entry: all lengths stay sound.
+        let at = bytes.windows(4).position(|word| word == b"sign").unwrap();
+        file.write_at(at as u64, b"Sign").unwrap();
+        let mut damaged = 0.0;
+        for index in 0..covered(&node) {
+            let answer = node.get(&format!("/v1/kms/audit/proof/{index}")).await;
+            if answer.status != 200 {
+                assert_eq!(answer.told(), (503, "audit_integrity"), "{index}");
+                damaged += 1.0;
+            }
+        }
+        assert_eq!((damaged, failures()), (1.0, 1.0), "one record was changed");
+    });
+}
+
+#[test]
+fn what_a_full_disk_did_not_take_is_counted_and_told_as_a_gap() {
+    in_world(|world| async move {
+        let node = Node::start(&world, |_| {}).await;
+        let kid = node.key("ed25519").await;
+        world.pass(2_000).await;
+        let filler = world.disk().open("filler", Open::Create).unwrap();
+        let mut at = 0;
+        for size in [1 << 16, 1] {
+            while filler.write_at(at, &vec![0; size]).is_ok() {
+                at += size as u64;
+            }
+        }
+        assert_eq!(node.sign(&kid).await.status, 200);
+        world.pass(100).await;
+        assert_eq!(node.metric("audit_dropped_total"), 1.0);
+        drop(filler);
+        world.disk().remove("filler").unwrap();
+        world.pass(5_000).await;
+        let gone = events(&world).into_iter().map(|event| match event {
+            Event::Gap { count, .. } => count,
+            _ => 0,
+        });
+        assert_eq!(gone.sum::<u64>(), 1);
+        assert_eq!(node.metric("audit_dropped_total"), 1.0, "told once");
+    });
+}
+
 /// The bytes of the log and of its checkpoint.
 fn copy(world: &World) -> Vec<(&'static str, Vec<u8>)> {
     let read = |path| {

@@ -83,6 +83,7 @@ impl Node {
         opened: impl FnOnce(),
     ) -> Node {
         let mut config = Config::default();
+        config.audit.disk_reserve_bytes = 256 * 1024;
         change(&mut config);
         let env = world.env();
         let bus = Bus::new();
