@@ -144,6 +144,10 @@ impl State {
         self.next_id += 1;
         let next = self.first + self.held.len() as u64;
         let waker = None;
+        if self.readers.is_empty() {
+            // Most have one.
+            self.readers.reserve_exact(1);
+        }
         self.readers.push(Reader { id, next, waker });
         id
     }

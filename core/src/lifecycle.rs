@@ -50,7 +50,11 @@ pub struct Task {
     /// Failures since it was last stable.
     attempt: u32,
     /// The times of the restarts that still count, at most `max_restarts`.
-    recent: VecDeque<Instant>,
+    #[expect(
+        clippy::box_collection,
+        reason = "tasks are many, and few ever fail: none is a pointer"
+    )]
+    recent: Option<Box<VecDeque<Instant>>>,
     gate: GateState,
 }
 
@@ -137,7 +141,7 @@ impl Lifecycle {
             state: TaskState::Waiting,
             incarnation: 0,
             attempt: 0,
-            recent: VecDeque::new(),
+            recent: None,
             gate: GateState::Open,
         };
         self.tasks.insert(id, task);
@@ -290,11 +294,12 @@ impl Lifecycle {
             ..
         } = task.rules.restart;
         let expired = |at: &Instant| now.saturating_duration_since(*at) >= window;
-        while task.recent.front().is_some_and(expired) {
-            task.recent.pop_front();
+        let mut recent = task.recent.take().unwrap_or_default();
+        while recent.front().is_some_and(expired) {
+            recent.pop_front();
         }
-        let over_budget = task.recent.len() >= max_restarts as usize
-            && !crate::mutant!("lifecycle.budget_ignored");
+        let over_budget =
+            recent.len() >= max_restarts as usize && !crate::mutant!("lifecycle.budget_ignored");
         if over_budget && task.rules.escalate == Escalate::Exit {
             self.exit = Exit::Escalated(id);
             out.push(Action::Escalated(id));
@@ -306,7 +311,7 @@ impl Lifecycle {
         if over_budget {
             crate::sometimes!("lifecycle.over_budget");
             attempt = u32::MAX;
-            task.recent.pop_front();
+            recent.pop_front();
             if task.gate != GateState::Flapping {
                 out.push(Action::Escalated(id));
                 set_gate(id, task, GateState::Flapping, out);
@@ -315,8 +320,9 @@ impl Lifecycle {
             set_gate(id, task, GateState::Restarting, out);
         }
         if max_restarts > 0 {
-            task.recent.push_back(now);
+            recent.push_back(now);
         }
+        task.recent = (!recent.is_empty()).then_some(recent);
         task.attempt = task.attempt.saturating_add(1);
         task.state = TaskState::Waiting;
         out.push(arm(Timer::Restart(id), now, backoff.delay(attempt, rng)));

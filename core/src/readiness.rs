@@ -5,7 +5,6 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -51,8 +50,9 @@ impl Readiness {
     pub fn gate(&self, name: impl Into<Cow<'static, str>>) -> Gate {
         let name = name.into();
         self.shared.change(|gates| {
-            let starting = || Some(Cow::Borrowed("starting"));
-            gates.entry(name.clone()).or_insert_with(starting);
+            if gates.place(&name).is_err() {
+                gates.set(name.clone(), Some(Cow::Borrowed("starting")));
+            }
         });
         Gate {
             name,
@@ -66,7 +66,7 @@ impl Readiness {
 
     pub fn is_ready(&self) -> bool {
         let gates = self.shared.lock();
-        !gates.is_empty() && gates.values().all(Option::is_none)
+        !gates.0.is_empty() && gates.0.iter().all(|(_, closed)| closed.is_none())
     }
 }
 
@@ -98,7 +98,7 @@ impl Gate {
 
     fn set(&self, closed: Closed) {
         self.shared.change(|gates| {
-            gates.insert(self.name.clone(), closed);
+            gates.set(self.name.clone(), closed);
         });
     }
 }
@@ -111,7 +111,26 @@ impl fmt::Debug for Gate {
 
 /// Why a gate is closed; `None` while it is open.
 type Closed = Option<Cow<'static, str>>;
-type Gates = BTreeMap<Cow<'static, str>, Closed>;
+
+/// By name. A list, since they are few.
+#[derive(Default)]
+struct Gates(Vec<(Cow<'static, str>, Closed)>);
+
+impl Gates {
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(name))
+    }
+
+    fn set(&mut self, name: Cow<'static, str>, closed: Closed) {
+        match self.place(&name) {
+            Ok(at) => self.0[at].1 = closed,
+            Err(at) => {
+                self.0.reserve_exact(1);
+                self.0.insert(at, (name, closed));
+            }
+        }
+    }
+}
 
 struct Shared {
     env: Env,
@@ -149,6 +168,7 @@ impl Shared {
 
 fn status(gates: &Gates) -> ReadinessStatus {
     let mut missing: Vec<_> = gates
+        .0
         .iter()
         .filter_map(|(gate, closed)| {
             closed.as_ref().map(|reason| Missing {
@@ -157,7 +177,7 @@ fn status(gates: &Gates) -> ReadinessStatus {
             })
         })
         .collect();
-    if gates.is_empty() {
+    if gates.0.is_empty() {
         missing.push(Missing {
             gate: "any".into(),
             reason: "no gate is declared".into(),

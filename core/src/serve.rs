@@ -144,12 +144,12 @@ impl Env {
         &self,
         listener: Box<dyn Listener>,
         app: impl Fn() -> Router + Send + Sync,
-        options: ServeOptions,
+        options: impl Into<Arc<ServeOptions>>,
         stop: Shutdown,
     ) -> ServeReport {
         let server = Server(Arc::new(Shared {
             env: self.clone(),
-            options,
+            options: options.into(),
             conns: Mutex::default(),
             none_left: Notify::new(),
             ids: AtomicU64::new(0),
@@ -164,7 +164,7 @@ impl Env {
 /// What all connections of a server share.
 struct Shared {
     env: Env,
-    options: ServeOptions,
+    options: Arc<ServeOptions>,
     conns: Mutex<BTreeMap<u64, Arc<Notes>>>,
     none_left: Notify,
     ids: AtomicU64,
@@ -211,12 +211,8 @@ impl Server {
     ) -> ServeReport {
         let (env, options) = (&self.0.env, &self.0.options);
         let mut report = ServeReport::default();
-        let unheard = Shutdown::new();
-        let stop = if crate::mutant!("serve.stop_unheard") {
-            &unheard
-        } else {
-            stop
-        };
+        let unheard = crate::mutant!("serve.stop_unheard").then(Shutdown::new);
+        let stop = unheard.as_ref().unwrap_or(stop);
         let mut stopped = pin!(stop.wait());
         loop {
             let accepted = tokio::select! {

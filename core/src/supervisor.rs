@@ -4,15 +4,18 @@
 //! runtime; `run` returns only when every task's future has been dropped; dropping `run` aborts what
 //! lives, without waiting.
 
+mod commands;
 mod crew;
+mod late_rng;
 mod report;
 mod status;
 mod tracked;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use self::commands::{Command, Start};
 pub use self::{
     report::{Exit, PhaseReport, Report},
     status::{SupervisorStatus, SupervisorView, TaskStatus},
@@ -26,9 +29,6 @@ use crate::{
     shutdown::Shutdown,
     supervisor::crew::Crew,
 };
-
-/// How many requests to start or stop a task may wait at once.
-const COMMANDS: usize = 64;
 
 /// What a task is: `TaskSpec { escalate: Escalate::Exit, ..TaskSpec::new("listener", "listener", intake) }`.
 #[derive(Clone, Copy, Debug)]
@@ -98,12 +98,12 @@ pub struct Supervisor {
     planned: Vec<(TaskRules, Factory)>,
     view: SupervisorView,
     handle: SupervisorHandle,
-    commands: mpsc::Receiver<Command>,
+    commands: commands::Receiver,
 }
 
 impl Supervisor {
     pub fn new(env: Env, bus: Bus, readiness: Readiness) -> Self {
-        let (sender, commands) = mpsc::channel(COMMANDS);
+        let (sender, commands) = commands::channel();
         readiness.gate(PROCESS_GATE);
         Supervisor {
             env,
@@ -207,7 +207,7 @@ pub struct Draining;
 /// Starts and stops tasks of a running supervisor.
 #[derive(Clone)]
 pub struct SupervisorHandle {
-    sender: mpsc::Sender<Command>,
+    sender: commands::Sender,
 }
 
 impl SupervisorHandle {
@@ -226,7 +226,7 @@ impl SupervisorHandle {
             factory: boxed(factory),
             reply,
         }));
-        self.sender.send(command).await.map_err(|_| Draining)?;
+        self.sender.send(command).await?;
         started.await.ok().flatten().ok_or(Draining)
     }
 
@@ -252,16 +252,4 @@ struct Phase {
     name: &'static str,
     deadline: Duration,
     on_enter: Option<Box<dyn FnOnce() + Send>>,
-}
-
-/// Small: a channel holds room for dozens of them from its first day on.
-enum Command {
-    Start(Box<Start>),
-    Stop(TaskId),
-}
-
-struct Start {
-    rules: TaskRules,
-    factory: Factory,
-    reply: oneshot::Sender<Option<TaskId>>,
 }

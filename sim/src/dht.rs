@@ -146,7 +146,7 @@ fn tell_opened(env: &Env, service: &Service) {
     );
 }
 
-async fn open(env: &Env, config: &Arc<Config>) -> Result<Service, String> {
+async fn open(env: &Env, config: &Arc<Config>) -> Result<Box<Service>, String> {
     let seed = identity(env).await.map_err(|error| error.to_string())?;
     let listen = async |port| {
         let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));

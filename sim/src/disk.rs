@@ -239,7 +239,7 @@ impl State {
             .seen()
             .iter()
             .filter_map(|(path, entry)| match entry {
-                Entry::File(id) => Some((path.as_str(), self.file(*id).seen())),
+                Entry::File(id) => Some((path, self.file(id).seen())),
                 Entry::Dir(_) => None,
             })
     }

@@ -1,7 +1,7 @@
 //! The bounded pools behind `offload`, without threads: first come, first served.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     future::poll_fn,
     sync::{Arc, Mutex},
     task::{Poll, Waker},
@@ -11,7 +11,8 @@ use ron_core::seam::Pool;
 
 #[derive(Default)]
 pub struct OffloadPools {
-    pools: Mutex<BTreeMap<Pool, Arc<Mutex<Turns>>>>,
+    /// A process uses two or three.
+    pools: Mutex<Vec<(Pool, Arc<Mutex<Turns>>)>>,
 }
 
 #[derive(Default)]
@@ -25,7 +26,7 @@ struct Turns {
 impl OffloadPools {
     /// Takes a place in the pool's line.
     pub fn queue(&self, pool: Pool) -> Ticket {
-        let turns = self.pools.lock().unwrap().entry(pool).or_default().clone();
+        let turns = self.turns(pool);
         let mut state = turns.lock().unwrap();
         let number = state.next_ticket;
         state.next_ticket += 1;
@@ -36,6 +37,19 @@ impl OffloadPools {
             number,
             threads: pool.threads,
         }
+    }
+}
+
+impl OffloadPools {
+    fn turns(&self, pool: Pool) -> Arc<Mutex<Turns>> {
+        let mut pools = self.pools.lock().unwrap();
+        if let Some((_, turns)) = pools.iter().find(|(known, _)| *known == pool) {
+            return turns.clone();
+        }
+        let turns = Arc::<Mutex<Turns>>::default();
+        pools.reserve_exact(1);
+        pools.push((pool, turns.clone()));
+        turns
     }
 }
 
@@ -56,6 +70,9 @@ impl Ticket {
                 .is_some_and(|(number, _)| *number == self.number);
             if first && turns.running < self.threads {
                 turns.waiting.pop_front();
+                if turns.waiting.is_empty() {
+                    turns.waiting = VecDeque::new();
+                }
                 turns.running += 1;
                 turns.wake_first();
                 return Poll::Ready(());

@@ -9,16 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::{mpsc, oneshot};
-
 use super::{
-    Command, Exit, Factory, PROCESS_GATE, Phase, PhaseReport, Report, SupervisorView, TaskContext,
+    Exit, Factory, PROCESS_GATE, Phase, PhaseReport, Report, SupervisorView, TaskContext,
+    commands::{Command, Receiver},
+    late_rng::LateRng,
     status::label,
-    tracked::{Death, Killer, Tracked},
+    tracked::{Death, Endings, Killer, Tracked},
 };
 use crate::{
-    Env, Rng,
+    Env,
     bus::{Bus, KernelEvent, Subscriber},
     lifecycle::{self, Action, Ended, Escalate, Lifecycle, TaskId, TaskRules, Timer},
     readiness::{Gate, Readiness},
@@ -34,14 +33,14 @@ pub(super) struct Crew {
     process_gate: Gate,
     news: Subscriber,
     view: SupervisorView,
-    rng: Rng,
+    rng: LateRng,
     /// Times are told from here.
     began: Instant,
     phases: Vec<Phase>,
     shutdown: Shutdown,
     /// Boxed: a map has room for a dozen, most processes have a few.
     members: BTreeMap<TaskId, Box<Member>>,
-    endings: FuturesUnordered<Ending>,
+    endings: Arc<Endings>,
     timers: BTreeSet<(Instant, Timer)>,
     /// Why the process stops, once it does.
     reason: Option<String>,
@@ -61,16 +60,12 @@ struct Member {
     running: Option<Box<dyn Abort>>,
 }
 
-type Ending = BoxFuture<'static, (TaskId, Result<(), Death>)>;
-
 enum Event {
     Ended(TaskId, Result<(), Death>),
     Asked,
     News(KernelEvent),
     Command(Command),
     Time,
-    /// Nobody can send commands any more.
-    Quiet,
 }
 
 impl Crew {
@@ -90,7 +85,7 @@ impl Crew {
         env.probe("spec.lifecycle.began", phase_count, format_args!(""));
         Crew {
             began: env.now(),
-            rng: env.rng(),
+            rng: LateRng::new(&env),
             news: bus.subscribe(),
             process_gate: readiness.gate(PROCESS_GATE),
             env,
@@ -100,7 +95,7 @@ impl Crew {
             phases,
             shutdown,
             members: BTreeMap::new(),
-            endings: FuturesUnordered::new(),
+            endings: Arc::default(),
             timers: BTreeSet::new(),
             reason: None,
             announced: false,
@@ -149,12 +144,11 @@ impl Crew {
         Some(id)
     }
 
-    pub async fn run(&mut self, mut commands: mpsc::Receiver<Command>) -> Report {
+    pub async fn run(&mut self, commands: Receiver) -> Report {
         self.view.lock().started = true;
         self.process_gate.open();
         // One timer, made anew only when another time is due next.
         let mut sleep: Option<(Instant, BoxFuture<'static, ()>)> = None;
-        let mut commanded = true;
         while self.view.lock().machine.stage() != lifecycle::Stage::Stopped {
             let due = self.timers.first().map(|(at, _)| *at);
             if sleep.as_ref().map(|(at, _)| *at) != due {
@@ -168,14 +162,13 @@ impl Crew {
             };
             let event = tokio::select! {
                 biased;
-                Some((id, ended)) = self.endings.next(), if !self.endings.is_empty() => Event::Ended(id, ended),
+                (id, ended) = self.endings.next() => Event::Ended(id, ended),
                 () = self.shutdown.wait(), if self.reason.is_none() => Event::Asked,
                 Some(event) = self.news.recv() => Event::News(event),
-                command = commands.recv(), if commanded => command.map_or(Event::Quiet, Event::Command),
+                command = commands.next() => Event::Command(command),
                 () = time => Event::Time,
             };
             match event {
-                Event::Quiet => commanded = false,
                 Event::Time => {
                     sleep = None;
                     self.fire_timers();
@@ -208,7 +201,7 @@ impl Crew {
                 self.apply(actions);
                 self.forget(id);
             }
-            Event::News(_) | Event::Time | Event::Quiet => {}
+            Event::News(_) | Event::Time => {}
         }
     }
 
@@ -310,14 +303,11 @@ impl Crew {
             incarnation,
             worker: member.rules.worker.unwrap_or(0),
         };
-        let factory = member.factory.clone();
-        let killer = Killer::default();
-        // The factory runs inside the task, so that a panic in it is a panic of the task.
-        let future = Box::pin(async move { factory(context).await });
-        let (tracked, ending) = Tracked::new(future, killer.clone());
+        let (factory, killer) = (member.factory.clone(), Killer::default());
+        let endings = self.endings.clone();
+        let tracked = Tracked::new(id, factory, context, killer.clone(), endings);
         member.running = Some(self.env.launch(member.rules.name, Box::pin(tracked)));
         self.view.lock().killers.insert(id, killer);
-        self.endings.push(Box::pin(await_end(id, ending)));
         self.env
             .probe("spec.lifecycle.start", id.0, format_args!("{incarnation}"));
         if incarnation > 0 {
@@ -442,14 +432,6 @@ impl Drop for Crew {
             running.abort();
         }
     }
-}
-
-/// An end without a word is an abort of ours, or of the runtime; the machine knows which.
-async fn await_end(
-    id: TaskId,
-    ending: oneshot::Receiver<Result<(), Death>>,
-) -> (TaskId, Result<(), Death>) {
-    (id, ending.await.unwrap_or(Ok(())))
 }
 
 fn span(from: Option<Instant>, to: Option<Instant>) -> Duration {

@@ -1,24 +1,25 @@
-//! A task's future as the supervisor spawns it: its end is always told, and never as a panic.
+//! A task as the supervisor spawns it: its end is always told, and never as a panic.
 //!
 //! Always: the inner future is dropped before its end is told, however it ends, so whoever has heard of
-//! the end knows that nothing of the task is left.
+//! the end knows that nothing of the task is left; each end is told once.
 
 use std::{
     any::Any,
-    future::Future,
+    collections::VecDeque,
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
 };
 
 use futures_util::task::AtomicWaker;
-use tokio::sync::oneshot;
 
-use crate::seam::BoxFuture;
+use super::{Factory, TaskContext};
+use crate::{lifecycle::TaskId, seam::BoxFuture};
 
 /// Why a task ended other than by returning: what its panic said.
 #[derive(Clone, Debug)]
@@ -41,36 +42,91 @@ impl Killer {
     }
 }
 
+/// Where all tasks of a supervisor tell their end. As many wait in it as have ended since it was last looked at.
+#[derive(Default)]
+pub(super) struct Endings {
+    told: Mutex<VecDeque<(TaskId, Result<(), Death>)>>,
+    waker: AtomicWaker,
+}
+
+impl Endings {
+    /// The next end, in the order in which they came. May be dropped at any time.
+    pub async fn next(&self) -> (TaskId, Result<(), Death>) {
+        poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            let mut told = self.lock();
+            let next = told.pop_front();
+            if told.is_empty() {
+                *told = VecDeque::new();
+            }
+            next.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    fn tell(&self, id: TaskId, ended: Result<(), Death>) {
+        self.lock().push_back((id, ended));
+        self.waker.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(TaskId, Result<(), Death>)>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct Tracked {
-    future: Option<BoxFuture<'static, ()>>,
+    id: TaskId,
+    state: State,
     killer: Killer,
-    done: Option<oneshot::Sender<Result<(), Death>>>,
+    /// None once its end was told.
+    endings: Option<Arc<Endings>>,
+}
+
+enum State {
+    /// The factory runs inside the task, so that a panic in it is a panic of the task.
+    New(Factory, TaskContext),
+    Running(BoxFuture<'static, ()>),
+    Gone,
 }
 
 impl Tracked {
     pub fn new(
-        future: BoxFuture<'static, ()>,
+        id: TaskId,
+        factory: Factory,
+        context: TaskContext,
         killer: Killer,
-    ) -> (Self, oneshot::Receiver<Result<(), Death>>) {
-        let (done, ending) = oneshot::channel();
-        let tracked = Tracked {
-            future: Some(future),
+        endings: Arc<Endings>,
+    ) -> Self {
+        Tracked {
+            id,
+            state: State::New(factory, context),
             killer,
-            done: Some(done),
-        };
-        (tracked, ending)
+            endings: Some(endings),
+        }
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::New(..) = self.state
+            && let State::New(factory, context) = std::mem::replace(&mut self.state, State::Gone)
+        {
+            self.state = State::Running(factory(context));
+        }
+        match &mut self.state {
+            State::Running(future) => future.as_mut().poll(cx),
+            State::New(..) | State::Gone => Poll::Ready(()),
+        }
     }
 
     /// A destructor that panics must not unwind into the runtime either.
     fn discard(&mut self) -> Result<(), Death> {
-        let future = self.future.take();
-        catch_unwind(AssertUnwindSafe(|| drop(future))).map_err(death)
+        let state = std::mem::replace(&mut self.state, State::Gone);
+        catch_unwind(AssertUnwindSafe(|| drop(state))).map_err(death)
     }
 
     fn end(&mut self, ended: Result<(), Death>) {
         let discarded = self.discard();
-        if let Some(done) = self.done.take() {
-            let _ = done.send(ended.and(discarded));
+        if let Some(endings) = self.endings.take() {
+            endings.tell(self.id, ended.and(discarded));
         }
     }
 }
@@ -85,11 +141,7 @@ impl Future for Tracked {
             this.end(Err(Death("killed on purpose".into())));
             return Poll::Ready(());
         }
-        let Some(future) = &mut this.future else {
-            return Poll::Ready(());
-        };
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        match polled {
+        match catch_unwind(AssertUnwindSafe(|| this.step(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(())) => this.end(Ok(())),
             Err(panic) => this.end(Err(death(panic))),
@@ -98,10 +150,13 @@ impl Future for Tracked {
     }
 }
 
+/// An end without a word is an abort of ours, or of the runtime; the machine knows which.
 impl Drop for Tracked {
     fn drop(&mut self) {
-        // `done` is dropped after this body, so even an abort is told only once nothing is left.
         let _ = self.discard();
+        if let Some(endings) = self.endings.take() {
+            endings.tell(self.id, Ok(()));
+        }
     }
 }
 

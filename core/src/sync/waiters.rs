@@ -6,24 +6,24 @@
 
 /// A place in the line, held by one waiting future until it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot(usize);
+pub struct Slot(u32);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiters<W> {
     entries: Vec<Entry<W>>,
-    head: usize,
-    tail: usize,
-    free: usize,
-    waiting: usize,
-    woken: usize,
+    head: u32,
+    tail: u32,
+    free: u32,
+    waiting: u32,
+    woken: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry<W> {
     place: Place<W>,
-    prev: usize,
+    prev: u32,
     /// The next one waiting, or the next free slot.
-    next: usize,
+    next: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ enum Place<W> {
     Woken,
 }
 
-const NONE: usize = usize::MAX;
+const NONE: u32 = u32::MAX;
 
 impl<W> Waiters<W> {
     pub fn new() -> Self {
@@ -50,16 +50,16 @@ impl<W> Waiters<W> {
 
     /// How many wait and were not woken.
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting as usize
     }
 
     /// How many were woken and have not come back yet.
     pub fn woken(&self) -> usize {
-        self.woken
+        self.woken as usize
     }
 
     pub fn is_woken(&self, slot: Option<Slot>) -> bool {
-        slot.is_some_and(|Slot(at)| matches!(self.entries[at].place, Place::Woken))
+        slot.is_some_and(|Slot(at)| matches!(self.entries[at as usize].place, Place::Woken))
     }
 
     /// Waits (again). A newcomer joins at the end; one that was woken in vain returns to the front,
@@ -69,13 +69,14 @@ impl<W> Waiters<W> {
         match *slot {
             None => {
                 let at = self.take_free();
-                self.entries[at].place = Place::Waiting(waker);
+                self.entries[at as usize].place = Place::Waiting(waker);
                 self.link_last(at);
                 *slot = Some(Slot(at));
                 None
             }
             Some(Slot(at)) => {
-                match std::mem::replace(&mut self.entries[at].place, Place::Waiting(waker)) {
+                match std::mem::replace(&mut self.entries[at as usize].place, Place::Waiting(waker))
+                {
                     Place::Waiting(stale) => Some(stale),
                     Place::Woken | Place::Free => {
                         self.woken -= 1;
@@ -91,7 +92,7 @@ impl<W> Waiters<W> {
     /// outside its lock.
     pub fn leave(&mut self, slot: &mut Option<Slot>) -> Option<W> {
         let Slot(at) = slot.take()?;
-        let unused = match std::mem::replace(&mut self.entries[at].place, Place::Free) {
+        let unused = match std::mem::replace(&mut self.entries[at as usize].place, Place::Free) {
             Place::Waiting(waker) => {
                 self.unlink(at);
                 Some(waker)
@@ -102,7 +103,7 @@ impl<W> Waiters<W> {
             }
             Place::Free => None,
         };
-        self.entries[at].next = self.free;
+        self.entries[at as usize].next = self.free;
         self.free = at;
         unused
     }
@@ -115,16 +116,16 @@ impl<W> Waiters<W> {
         }
         self.unlink(at);
         self.woken += 1;
-        match std::mem::replace(&mut self.entries[at].place, Place::Woken) {
+        match std::mem::replace(&mut self.entries[at as usize].place, Place::Woken) {
             Place::Waiting(waker) => Some(waker),
             Place::Woken | Place::Free => unreachable!("only waiting slots are linked"),
         }
     }
 
-    fn take_free(&mut self) -> usize {
+    fn take_free(&mut self) -> u32 {
         let at = self.free;
         if at != NONE {
-            self.free = self.entries[at].next;
+            self.free = self.entries[at as usize].next;
             return at;
         }
         if self.entries.is_empty() {
@@ -136,40 +137,43 @@ impl<W> Waiters<W> {
             prev: NONE,
             next: NONE,
         });
-        self.entries.len() - 1
+        self.entries.len() as u32 - 1
     }
 
-    fn link_last(&mut self, at: usize) {
-        self.entries[at].prev = self.tail;
-        self.entries[at].next = NONE;
+    fn link_last(&mut self, at: u32) {
+        self.entries[at as usize].prev = self.tail;
+        self.entries[at as usize].next = NONE;
         match self.tail {
             NONE => self.head = at,
-            tail => self.entries[tail].next = at,
+            tail => self.entries[tail as usize].next = at,
         }
         self.tail = at;
         self.waiting += 1;
     }
 
-    fn link_first(&mut self, at: usize) {
-        self.entries[at].prev = NONE;
-        self.entries[at].next = self.head;
+    fn link_first(&mut self, at: u32) {
+        self.entries[at as usize].prev = NONE;
+        self.entries[at as usize].next = self.head;
         match self.head {
             NONE => self.tail = at,
-            head => self.entries[head].prev = at,
+            head => self.entries[head as usize].prev = at,
         }
         self.head = at;
         self.waiting += 1;
     }
 
-    fn unlink(&mut self, at: usize) {
-        let (prev, next) = (self.entries[at].prev, self.entries[at].next);
+    fn unlink(&mut self, at: u32) {
+        let (prev, next) = (
+            self.entries[at as usize].prev,
+            self.entries[at as usize].next,
+        );
         match prev {
             NONE => self.head = next,
-            prev => self.entries[prev].next = next,
+            prev => self.entries[prev as usize].next = next,
         }
         match next {
             NONE => self.tail = prev,
-            next => self.entries[next].prev = prev,
+            next => self.entries[next as usize].prev = prev,
         }
         self.waiting -= 1;
     }

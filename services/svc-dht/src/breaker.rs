@@ -4,12 +4,9 @@
 //! until its time is over; then by at most `probes` requests at once until one of them is answered. Only peers
 //! in trouble are remembered, and no more than `peers` of them: a forgotten one is asked freely again.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use crate::id::Id;
+use crate::{few::FewMap, id::Id};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerRules {
@@ -28,7 +25,7 @@ pub struct BreakerRules {
 #[derive(Clone, Debug)]
 pub struct Breakers {
     rules: BreakerRules,
-    peers: BTreeMap<Id, Breaker>,
+    peers: FewMap<Id, Breaker>,
 }
 
 /// Whether a peer may be asked. Who may asks, and reports what came of it.
@@ -92,7 +89,7 @@ impl Breakers {
     pub fn new(rules: BreakerRules) -> Breakers {
         Breakers {
             rules,
-            peers: BTreeMap::new(),
+            peers: FewMap::new(),
         }
     }
 
@@ -145,9 +142,6 @@ impl Breakers {
         let old = self.rules.open_max;
         let counts = |b: &Breaker| !b.is_closed() || now.saturating_duration_since(b.at) < old;
         self.peers.retain(|_, breaker| counts(breaker));
-        if self.peers.is_empty() {
-            self.peers = BTreeMap::new();
-        }
     }
 
     /// It did not. True if that opened its breaker.
@@ -213,10 +207,11 @@ impl Breakers {
                 self.peers.remove(&least);
             }
         }
-        self.peers.entry(*peer).or_insert(Breaker {
+        let new = Breaker {
             state: State::Closed { failures: 0 },
             at: now,
-        })
+        };
+        self.peers.get_or_insert(*peer, new)
     }
 }
 

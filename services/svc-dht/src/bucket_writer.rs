@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 const CHECKS_MAX: usize = 4;
 
 /// It ends after so long without a change.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(2);
 
 /// How long it waits for the one before it to be taken down.
 const AGAIN: Duration = Duration::from_millis(10);

@@ -107,6 +107,10 @@ impl Courses {
         if kept.len() >= self.cap {
             kept.pop_front();
         }
+        if kept.is_empty() {
+            // A node that keeps one course has room for one.
+            kept.reserve_exact(1);
+        }
         kept.push_back(course);
     }
 

@@ -30,6 +30,7 @@ pub mod dht;
 pub mod error;
 pub mod events;
 pub mod explained;
+pub mod few;
 pub mod hedge;
 pub mod id;
 pub mod identity;

@@ -6,14 +6,13 @@
 //! is bounded, and a peer that rests takes none.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use ron_core::lock::RankedMutex;
 
-use crate::{id::Id, metrics::COUNTERS_LOCK};
+use crate::{few::FewMap, id::Id, metrics::COUNTERS_LOCK};
 
 /// Each at least 1. A burst may be a second's worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub struct Limiter {
     /// The latest reading since the start: one from before it changes nothing.
     latest_ns: u64,
     used: Share,
-    peers: BTreeMap<Id, Share>,
+    peers: FewMap<Id, Share>,
     /// Of all who are not told apart.
     others: Share,
     sweep_at_len: usize,
@@ -146,7 +145,7 @@ impl Limiter {
             start: now,
             latest_ns: 0,
             used: Share::full(&all, 0),
-            peers: BTreeMap::new(),
+            peers: FewMap::new(),
             others: Share::full(&each, 0),
             sweep_at_len: SWEEP_LEN,
             sweep_at_ns: 0,
@@ -232,7 +231,8 @@ impl Limiter {
         }
         let room = self.peers.len() < self.all.peers;
         if room {
-            self.peers.insert(*peer, Share::full(&self.each, now_ns));
+            let share = Share::full(&self.each, now_ns);
+            self.peers.get_or_insert(*peer, share);
         }
         room
     }

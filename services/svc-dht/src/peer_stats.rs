@@ -20,8 +20,8 @@ pub struct PeerStats {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Estimate {
-    /// The first eight bytes of the id: two peers that share them share an estimate, which does no harm.
-    key: u64,
+    /// The first four bytes of the id: two peers that share them share an estimate, which does no harm.
+    key: u32,
     /// In eighths of a millisecond.
     smoothed: u16,
     /// In quarters of a millisecond.
@@ -52,7 +52,7 @@ impl PeerStats {
     /// A request over a warm connection was answered after `rtt`.
     pub fn observe(&mut self, peer: &Id, rtt: Duration) {
         self.turn = self.turn.wrapping_add(1);
-        let (key, rtt, turn) = (peer.short(), millis(rtt), self.turn);
+        let (key, rtt, turn) = (key(peer), millis(rtt), self.turn);
         if let Ok(at) = self.find(key) {
             self.peers[at].add(rtt);
             self.peers[at].heard = turn;
@@ -81,13 +81,13 @@ impl PeerStats {
         Some(Duration::from_millis(u64::from(estimate.smoothed / 8)))
     }
 
-    fn find(&self, key: u64) -> Result<usize, usize> {
+    fn find(&self, key: u32) -> Result<usize, usize> {
         self.peers
             .binary_search_by_key(&key, |estimate| estimate.key)
     }
 
     fn get(&self, peer: &Id) -> Option<&Estimate> {
-        self.find(peer.short()).ok().map(|at| &self.peers[at])
+        self.find(key(peer)).ok().map(|at| &self.peers[at])
     }
 
     fn forget_oldest(&mut self) {
@@ -99,7 +99,7 @@ impl PeerStats {
 }
 
 impl Estimate {
-    fn first(key: u64, rtt: u16, heard: u32) -> Estimate {
+    fn first(key: u32, rtt: u16, heard: u32) -> Estimate {
         Estimate {
             key,
             smoothed: rtt * 8,
@@ -114,6 +114,10 @@ impl Estimate {
         self.deviation = self.deviation - self.deviation / 4 + error;
         self.smoothed = self.smoothed - self.smoothed / 8 + rtt;
     }
+}
+
+fn key(peer: &Id) -> u32 {
+    (peer.short() >> 32) as u32
 }
 
 /// Eight seconds at most, so that no sum overflows: longer than anybody waits for a hedge.

@@ -191,12 +191,15 @@ pub async fn run(node: Arc<Node>, slot: Arc<KeeperSlot>, context: TaskContext) {
                 if batch.is_empty() {
                     break;
                 }
-                keeper.apply(&node, batch).await;
+                // Boxed: it waits for records nearly always, and what writing them needs is not kept meanwhile.
+                Box::pin(keeper.apply(&node, batch)).await;
             }
             () = quiet => keeper.expire(&node),
         }
         keeper.tell_size(&node);
-        keeper.compact_if_due(&node).await;
+        if keeper.may_compact() {
+            Box::pin(keeper.compact_if_due(&node)).await;
+        }
     }
 }
 
@@ -321,10 +324,11 @@ impl Keeper {
     }
 
     /// The file is written anew once most of it is of records that are gone.
+    fn may_compact(&self) -> bool {
+        self.len > journal::COMPACT_FROM_BYTES
+    }
+
     async fn compact_if_due(&mut self, node: &Node) {
-        if self.len <= journal::COMPACT_FROM_BYTES {
-            return;
-        }
         let whole = journal::compacted(&self.store);
         if !journal::should_compact(self.len, whole.len() as u64) {
             return;

@@ -62,7 +62,8 @@ pub async fn run(dht: Dht, starter: Starter, context: TaskContext) {
                     let (shared, peers) = (node.clone(), dht.peers().clone());
                     let factory = move |context| bucket_writer::run(shared.clone(), peers.clone(), index, queue.clone(), context);
                     // Refused only while draining: then nobody needs a writer.
-                    let _ = starter.handle.start(starter.spec, factory).await;
+                    // Boxed, as all that is rare here: a node has one refresher, and it waits nearly always.
+                    let _ = Box::pin(starter.handle.start(starter.spec, factory)).await;
                 }
                 None => open = false,
             },
@@ -86,7 +87,7 @@ pub async fn run(dht: Dht, starter: Starter, context: TaskContext) {
         }
     }
     drop(upkeep);
-    save(&node, memory.saved).await;
+    Box::pin(save(&node, memory.saved)).await;
 }
 
 /// What it remembers between two rounds.

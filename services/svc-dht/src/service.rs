@@ -115,7 +115,7 @@ pub struct Ended {
 
 impl Service {
     /// Reads the record journal and the saved table; nothing is dialled yet.
-    pub async fn open(options: Options) -> Result<Service, DhtError> {
+    pub async fn open(options: Options) -> Result<Box<Service>, DhtError> {
         let Options {
             env,
             config,
@@ -161,7 +161,7 @@ impl Service {
         let answer = Arc::new(Answerer(node.clone()));
         let link = rules::link(&node.config, network, contact.addr.port());
         let peers = Peers::new(env.clone(), node.identity.clone(), link, answer);
-        Ok(Service {
+        Ok(Box::new(Service {
             readiness: Readiness::new(env.clone(), bus.clone()),
             dht: Dht::new(node, peers),
             keeper: keeper.into_slot(),
@@ -171,7 +171,7 @@ impl Service {
             api,
             lock,
             found,
-        })
+        }))
     }
 
     pub fn dht(&self) -> Dht {
@@ -205,7 +205,13 @@ impl Service {
     }
 
     /// Runs until `shutdown` fires and the drain has ended. `started` is told the tasks' view once.
-    pub async fn run(self, shutdown: Shutdown, started: impl FnOnce(SupervisorView)) -> Ended {
+    ///
+    /// Boxed, so that what it was opened with is not kept for as long as it runs.
+    pub async fn run(
+        self: Box<Self>,
+        shutdown: Shutdown,
+        started: impl FnOnce(SupervisorView),
+    ) -> Ended {
         let node = self.dht.node().clone();
         let env = node.env.clone();
         let mut supervisor = Supervisor::new(env, self.bus.clone(), self.readiness.clone());
@@ -426,7 +432,7 @@ fn serve(
     app: App,
     listener: Box<dyn Listener>,
 ) {
-    let (bound, options) = (Bound::new(listener), parts.serve.clone());
+    let (bound, options) = (Bound::new(listener), Arc::new(parts.serve.clone()));
     supervisor.task(
         TaskSpec {
             escalate: Escalate::Exit,

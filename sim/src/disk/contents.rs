@@ -4,17 +4,21 @@
 //! a file that shrinks and grows again reads zeros, as on a real filesystem. A page holds its bytes up to
 //! the last that was written; the rest is zero: a world has many small files.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 type Page = Vec<u8>;
+
+/// A file of so many pages has room for no more; a larger one grows as it likes.
+const SMALL: usize = 8;
 
 /// The contents of a file as a value: cloning shares all pages. Made once from a template and given
 /// to [`SimDisk::preload`](super::SimDisk::preload) of every node, it costs no copy of the bytes.
 #[derive(Clone, Default)]
 pub struct Image {
     len: u64,
-    pages: BTreeMap<u64, Arc<Page>>,
+    /// By number, and no more room than there are: most files have a few, and nodes are many.
+    pages: Vec<(u64, Arc<Page>)>,
 }
 
 impl Image {
@@ -36,7 +40,7 @@ impl Image {
         let count = (buf.len() as u64).min(self.len.saturating_sub(offset)) as usize;
         let buf = &mut buf[..count];
         for (index, within, part) in spans(offset, count) {
-            match self.pages.get(&index) {
+            match self.page(index) {
                 Some(page) => {
                     let held = &page[within.min(page.len())..];
                     let held = &held[..held.len().min(part.len())];
@@ -55,7 +59,7 @@ impl Image {
             return;
         }
         for (index, within, part) in spans(offset, data.len()) {
-            let page = Arc::make_mut(self.pages.entry(index).or_default());
+            let page = Arc::make_mut(self.page_or_new(index));
             let target = within..within + part.len();
             if page.len() < target.end {
                 page.resize(target.end, 0);
@@ -67,10 +71,14 @@ impl Image {
 
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
-            self.pages.split_off(&len.div_ceil(PAGE));
+            let kept = self
+                .pages
+                .partition_point(|(at, _)| *at < len.div_ceil(PAGE));
+            self.pages.truncate(kept);
+            self.pages.shrink_to_fit();
             let tail = (len % PAGE) as usize;
             if tail > 0
-                && let Some(page) = self.pages.get_mut(&(len / PAGE))
+                && let Some(page) = self.page_mut(len / PAGE)
             {
                 Arc::make_mut(page).truncate(tail);
             }
@@ -86,13 +94,35 @@ impl Image {
     /// Where `other` holds the same bytes as this one between `offset` and `offset + count`, both hold them once.
     pub(super) fn share(&mut self, other: &Image, offset: u64, count: usize) {
         for (index, ..) in spans(offset, count) {
-            if let (Some(mine), Some(theirs)) =
-                (self.pages.get_mut(&index), other.pages.get(&index))
+            if let (Some(mine), Some(theirs)) = (self.page_mut(index), other.page(index))
                 && mine == theirs
             {
                 *mine = theirs.clone();
             }
         }
+    }
+
+    fn place(&self, index: u64) -> Result<usize, usize> {
+        self.pages.binary_search_by_key(&index, |(at, _)| *at)
+    }
+
+    fn page(&self, index: u64) -> Option<&Arc<Page>> {
+        self.place(index).ok().map(|at| &self.pages[at].1)
+    }
+
+    fn page_mut(&mut self, index: u64) -> Option<&mut Arc<Page>> {
+        self.place(index).ok().map(|at| &mut self.pages[at].1)
+    }
+
+    fn page_or_new(&mut self, index: u64) -> &mut Arc<Page> {
+        let at = self.place(index).unwrap_or_else(|at| {
+            if self.pages.len() < SMALL {
+                self.pages.reserve_exact(1);
+            }
+            self.pages.insert(at, (index, Arc::default()));
+            at
+        });
+        &mut self.pages[at].1
     }
 
     /// Flips one bit; false if there is no such byte.
@@ -108,7 +138,7 @@ impl Image {
 
     #[cfg(test)]
     pub(super) fn shares_page(&self, other: &Image, index: u64) -> bool {
-        match (self.pages.get(&index), other.pages.get(&index)) {
+        match (self.page(index), other.page(index)) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
@@ -132,9 +162,9 @@ impl From<&[u8]> for Image {
 impl PartialEq for Image {
     fn eq(&self, other: &Image) -> bool {
         const NONE: &Page = &Vec::new();
-        let indexes = self.pages.keys().chain(other.pages.keys());
-        let same = |index: &u64| {
-            let [mine, theirs] = [self, other].map(|image| image.pages.get(index));
+        let indexes = self.pages.iter().chain(&other.pages).map(|(at, _)| *at);
+        let same = |index: u64| {
+            let [mine, theirs] = [self, other].map(|image| image.page(index));
             let [mine, theirs] = [mine, theirs].map(|page| page.map_or(NONE, |page| &**page));
             let both = mine.len().min(theirs.len());
             let rest = mine[both..].iter().chain(&theirs[both..]);
@@ -221,7 +251,7 @@ mod tests {
     #[test]
     fn a_small_file_is_held_in_as_many_bytes_and_once_if_both_layers_agree() {
         let mut image = Image::from(&[7; 10][..]);
-        assert_eq!(image.pages[&0].len(), 10);
+        assert_eq!(image.page(0).map(|page| page.len()), Some(10));
         let other = Image::from(&[7; 10][..]);
         image.share(&other, 0, 10);
         assert!(image.shares_page(&other, 0));

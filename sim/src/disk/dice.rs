@@ -1,25 +1,37 @@
 //! The generator behind every choice the simulated disk makes.
 //!
 //! Same seed, same calls: same throws. Latency has its own stream, so that changing a range of
-//! latencies leaves the faults where they were.
+//! latencies leaves the faults where they were. The generator is made at the first throw: a disk without faults
+//! never needs that of its fate, and a world has many disks.
 
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
 };
 
-pub(super) struct Dice(ChaCha8Rng);
+pub(super) struct Dice {
+    seed: u64,
+    stream: u64,
+    made: Option<Box<ChaCha8Rng>>,
+}
 
 impl Dice {
     pub(super) fn new(seed: u64, stream: u64) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(stream);
-        Dice(rng)
+        Dice {
+            seed,
+            stream,
+            made: None,
+        }
     }
 
     /// A number in `0..bound`; 0 if there is nothing to choose from.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
+        let rng = self.made.get_or_insert_with(|| {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+            rng.set_stream(self.stream);
+            Box::new(rng)
+        });
+        ((u128::from(rng.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number in `low..=high`; `low` if the range is empty.

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    sync::Arc,
 };
 
 use super::dice::Dice;
@@ -17,7 +18,57 @@ pub(super) enum Entry {
     Dir(u64),
 }
 
-type Map = BTreeMap<String, Entry>;
+/// Paths in order, and where they lead. A list, because most disks have a few names and a world has many disks;
+/// both layers hold a path once.
+#[derive(Clone, Default)]
+pub(super) struct Map(Vec<(Arc<str>, Entry)>);
+
+/// So many names have room for no more.
+const SMALL: usize = 8;
+
+impl Map {
+    fn get(&self, path: &str) -> Option<&Entry> {
+        self.place(path).ok().map(|at| &self.0[at].1)
+    }
+
+    fn insert(&mut self, path: Arc<str>, entry: Entry) {
+        match self.place(&path) {
+            Ok(at) => self.0[at].1 = entry,
+            Err(at) => {
+                if self.0.len() < SMALL {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(at, (path, entry));
+            }
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Ok(at) = self.place(path) {
+            self.0.remove(at);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Entry)> {
+        self.from("")
+    }
+
+    /// From this path on.
+    fn from(&self, path: &str) -> impl Iterator<Item = (&str, Entry)> {
+        let first = self.place(path).unwrap_or_else(|at| at);
+        self.0[first..]
+            .iter()
+            .map(|(path, entry)| (&**path, *entry))
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter().map(|(_, entry)| entry)
+    }
+
+    fn place(&self, path: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(path))
+    }
+}
 
 /// Invariant: `durable` with `unsynced` replayed in order equals `seen`.
 #[derive(Default)]
@@ -28,9 +79,18 @@ pub(super) struct Names {
 }
 
 enum Change {
-    Create { path: String, entry: Entry },
-    Rename { from: String, to: String, file: u64 },
-    Remove { path: String },
+    Create {
+        path: Arc<str>,
+        entry: Entry,
+    },
+    Rename {
+        from: Arc<str>,
+        to: Arc<str>,
+        file: u64,
+    },
+    Remove {
+        path: Arc<str>,
+    },
 }
 
 impl Names {
@@ -81,7 +141,7 @@ impl Names {
         };
         let mut names: Vec<String> = self
             .seen
-            .range(prefix.clone()..)
+            .from(&prefix)
             .take_while(|(path, _)| path.starts_with(&prefix))
             .filter(|(path, _)| parent(path) == dir)
             .map(|(path, entry)| match entry {
@@ -95,7 +155,7 @@ impl Names {
 
     pub(super) fn create(&mut self, path: &str, entry: Entry) {
         self.change(Change::Create {
-            path: path.to_owned(),
+            path: path.into(),
             entry,
         });
     }
@@ -116,8 +176,8 @@ impl Names {
             return Ok(None);
         }
         self.change(Change::Rename {
-            from: from.to_owned(),
-            to: to.to_owned(),
+            from: from.into(),
+            to: to.into(),
             file,
         });
         Ok(replaced)
@@ -128,9 +188,7 @@ impl Names {
         let file = self
             .file(path)?
             .ok_or_else(|| error(io::ErrorKind::NotFound, path))?;
-        self.change(Change::Remove {
-            path: path.to_owned(),
-        });
+        self.change(Change::Remove { path: path.into() });
         Ok(file)
     }
 
@@ -164,11 +222,9 @@ impl Names {
             self.replay_prefixes(&unsynced, dice);
         }
         let whole = &self.durable;
-        self.seen = whole
-            .iter()
-            .filter(|(path, _)| reachable(whole, path))
-            .map(|(path, entry)| (path.clone(), *entry))
-            .collect();
+        let names = whole.0.iter();
+        let names = names.filter(|(path, _)| reachable(whole, path));
+        self.seen = Map(names.cloned().collect());
         self.durable = self.seen.clone();
     }
 
@@ -178,8 +234,8 @@ impl Names {
         path: &str,
         mut new_entry: impl FnMut(bool) -> Entry,
     ) -> io::Result<()> {
-        let known = self.seen.contains_key(path)
-            || self.durable.contains_key(path)
+        let known = self.seen.get(path).is_some()
+            || self.durable.get(path).is_some()
             || self.unsynced.iter().any(|change| change.touches(path));
         if known {
             return Err(error(io::ErrorKind::AlreadyExists, path));
@@ -191,12 +247,14 @@ impl Names {
         }
         for dir in ancestors(path) {
             let entry = self.get(dir).unwrap_or_else(|| new_entry(true));
-            self.seen.insert(dir.to_owned(), entry);
-            self.durable.insert(dir.to_owned(), entry);
+            let dir = Arc::<str>::from(dir);
+            self.seen.insert(dir.clone(), entry);
+            self.durable.insert(dir, entry);
         }
         let entry = new_entry(false);
-        self.seen.insert(path.to_owned(), entry);
-        self.durable.insert(path.to_owned(), entry);
+        let path = Arc::<str>::from(path);
+        self.seen.insert(path.clone(), entry);
+        self.durable.insert(path, entry);
         Ok(())
     }
 
@@ -276,8 +334,8 @@ impl Change {
 
     fn touches(&self, name: &str) -> bool {
         match self {
-            Change::Create { path, .. } | Change::Remove { path } => path == name,
-            Change::Rename { from, to, .. } => from == name || to == name,
+            Change::Create { path, .. } | Change::Remove { path } => &**path == name,
+            Change::Rename { from, to, .. } => &**from == name || &**to == name,
         }
     }
 }

@@ -16,6 +16,9 @@ use ron_core::seam::{Abort, BoxFuture};
 use super::{enlist, make_ready};
 use crate::steps::{Step, Steps};
 
+/// Room for so many members is never given back.
+const ROOMY: usize = 16;
+
 /// Told the name of a task that broke the budget of steps.
 pub type OnSpin = Arc<dyn Fn(&'static str) + Send + Sync>;
 
@@ -131,6 +134,11 @@ impl Crew {
             .is_some_and(|m| std::ptr::eq(&raw const **m, task))
         {
             let gone = members.swap_remove(place);
+            if members.capacity() > ROOMY && members.len() < members.capacity() / 4 {
+                // A burst of connections is over.
+                let half = members.capacity() / 2;
+                members.shrink_to(half);
+            }
             if let Some(moved) = members.get(place) {
                 moved.place.store(place as u32, Relaxed);
             }
