@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
+use zeroize::Zeroize;
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +120,17 @@ impl<T: Setting> Setting for BTreeMap<String, T> {
     }
 }
 
-/// Text that is never shown: not in errors, not in logs, not in a dump of the configuration.
+/// Text that is never shown: not in errors, not in logs, not in a dump of the configuration. Wiped when it
+/// is dropped.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl Secret {
     pub fn reveal(&self) -> &str {

@@ -21,7 +21,7 @@ pub enum NonceError {
     #[error("no nonce is reserved: reserve a range first")]
     NeedsReserve,
     #[error(
-        "the store's nonce mark {stored} is behind the log's {logged}: raise it before sealing"
+        "the store's nonce mark {stored} is behind the log's {logged}, as after restoring a backup: rotate the key to seal again"
     )]
     BehindLog { stored: u64, logged: u64 },
     #[error("the key version has used its {MAX_NONCES} nonces: rotate it")]
