@@ -3,7 +3,7 @@
 //!
 //! It opens two gates: `bootstrap_seeds` when enough have answered, `buckets_filled` when as many buckets hold
 //! somebody as a network of the estimated size fills. The first node of a network has nobody to ask and is ready
-//! at once.
+//! at once. A gate that is open stays open.
 
 use std::{
     collections::BTreeSet, net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration,
@@ -55,8 +55,10 @@ async fn find_network(dht: &Dht, gates: &Gates) {
             node.metrics.count(Family::BackoffRetries, "bootstrap");
             node.env.sleep(backoff.delay(attempt - 1, &mut rng)).await;
         }
-        let others = match meet(dht).await {
-            Met::Enough(others) => others,
+        let alone = match meet(dht).await {
+            Met::Enough(others) => others == 0,
+            // They have answered before: that a seed is busy this time closes no gate.
+            Met::Few { .. } if node.bootstrapped.load(Relaxed) => false,
             Met::Few { answered, needed } => {
                 gates
                     .seeds
@@ -64,7 +66,7 @@ async fn find_network(dht: &Dht, gates: &Gates) {
                 continue;
             }
         };
-        if others > 0 {
+        if !alone {
             until_known(node).await;
         }
         if !node.bootstrapped.swap(true, Relaxed) {
@@ -72,7 +74,7 @@ async fn find_network(dht: &Dht, gates: &Gates) {
             tell_gate(node, "bootstrap_seeds");
         }
         // Whoever has nobody to ask is the first of its network.
-        if others == 0 || fill(dht).await {
+        if alone || fill(dht).await {
             gates.buckets.open();
             tell_gate(node, "buckets_filled");
             return;

@@ -188,6 +188,7 @@ impl Lookup {
         candidate.state = State::Answered;
         candidate.suspect = false;
         let depth = candidate.depth;
+        let subnet = candidate.contact.addr.subnet();
         step.end = if late {
             End::AnsweredLate
         } else {
@@ -200,7 +201,8 @@ impl Lookup {
         self.counts.answers += 1;
         self.counts.late += u16::from(late);
         self.consider(&answer, depth.saturating_add(1));
-        self.found.keep(self.goal, answer.records, depth);
+        let from = self.rules.diverse.then_some(subnet);
+        self.found.keep(self.goal, answer.records, depth, from);
     }
 
     pub fn handle_failure(
@@ -339,8 +341,8 @@ impl Lookup {
             && let Some(since) = sight.overdue_since
         {
             let until = since + self.patience();
-            // Somebody slow is better than nobody at all.
-            if sight.answered == 0 {
+            // If hardly anybody answers in time it is our own link that is slow, and those few are not the closest.
+            if sight.answered * 2 < self.rules.k.min(sight.answered + sight.overdue) {
                 return Next::Wait(self.wake_at(None));
             }
             if now < until {
@@ -357,7 +359,7 @@ impl Lookup {
         Next::Done
     }
 
-    /// The longest that an overdue probe is awaited, from its start, when somebody has answered.
+    /// The longest that an overdue probe is awaited, from its start, when enough have answered.
     fn patience(&self) -> Duration {
         self.rules.hedge_after * 2
     }

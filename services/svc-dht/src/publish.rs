@@ -20,6 +20,7 @@ use crate::{
     metrics::Family,
     record::{Record, RecordKind},
     record_keeper::Write,
+    routing::Liveness,
     wire::message::{RefusalCode, Request, Response},
     worker::Reply,
 };
@@ -89,8 +90,15 @@ impl Dht {
         let closest = found.closest;
         let mine = self.is_among(&closest, &key);
         self.keep(record.clone()).await?;
-        let wanted = node.config.lookup.store_quorum;
-        let wanted = wanted.min(closest.len() + usize::from(mine)).max(1);
+        let known = node
+            .table
+            .closest(&key, node.config.lookup.k, Liveness::SkipDead, None);
+        let wanted = wanted(
+            node.config.lookup.store_quorum,
+            closest.len(),
+            known.len(),
+            mine,
+        );
         let needed = wanted.saturating_sub(usize::from(mine));
         let stored = self.hand_out(&record, &closest, needed, deadline).await;
         let replicas = stored + usize::from(mine || closest.is_empty());
@@ -202,6 +210,15 @@ impl Dht {
     }
 }
 
+/// How many must hold a record for it to count as stored. If fewer than half of those that should be there were found,
+/// they are not the closest, and nobody would look for it where it lies: then more than there are.
+fn wanted(quorum: usize, found: usize, known: usize, mine: bool) -> usize {
+    if found * 2 < known {
+        return known.div_ceil(2) + usize::from(mine);
+    }
+    quorum.min(found + usize::from(mine)).max(1)
+}
+
 /// A newer one is as good: it is the publisher's too.
 fn took(answer: &Result<Response, RpcError>) -> bool {
     match answer {
@@ -210,5 +227,28 @@ fn took(answer: &Result<Response, RpcError>) -> bool {
             refusal.code == RefusalCode::Stale
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wanted;
+
+    #[test]
+    fn a_quorum_is_enough_unless_most_of_those_that_should_be_there_were_not_found() {
+        for (found, known, mine, needs) in [
+            (20, 20, false, 3),
+            (20, 20, true, 3),
+            (1, 1, true, 2),
+            (0, 0, true, 1),
+            (10, 20, true, 3),
+            (14, 20, false, 3),
+        ] {
+            assert_eq!(wanted(3, found, known, mine), needs, "{found} of {known}");
+        }
+        for (found, known, mine) in [(2, 20, true), (9, 20, true), (0, 1, true), (4, 9, false)] {
+            let all = found + usize::from(mine);
+            assert!(wanted(3, found, known, mine) > all, "{found} of {known}");
+        }
     }
 }

@@ -26,6 +26,10 @@ use crate::{
 pub const FILE: &str = "table.saved";
 const NEW_FILE: &str = "table.saved.new";
 
+/// When the table is first saved. A seed that crashed before that would come back with nobody to ask, take itself for the
+/// first of its network, and gather whoever else comes back.
+const FIRST_SAVE: Duration = Duration::from_secs(3);
+
 /// What it needs to start a writer.
 #[derive(Clone)]
 pub struct Starter {
@@ -41,7 +45,7 @@ pub async fn run(dht: Dht, starter: Starter, context: TaskContext) {
         ms(node.config.routing.refresh_ms / 8).max(ms(100)),
     );
     let now = node.env.now();
-    let (mut save_at, mut look_at) = (now + save_every, now + look_every);
+    let (mut save_at, mut look_at) = (now + save_every.min(FIRST_SAVE), now + look_every);
     let mut upkeep: Option<BoxFuture<'_, Upkeep>> = None;
     let mut memory = Memory::default();
     let mut open = true;

@@ -1,7 +1,8 @@
 //! Publishes records again before their time is over: this node's own, made anew, and those it keeps for
-//! publishers that seem to be gone, as they are, to whoever is closest now.
+//! publishers that seem to be gone, as they are, to whoever is closest now. At the start it asks what became of
+//! the values that it had before.
 //!
-//! Always: one record at a time, so that a full store is no storm; how late it is with the record that waits
+//! Always: one record at a time is published, so that a full store is no storm; how late it is with the record that waits
 //! longest is told as `republish_lag_ms`.
 
 use std::{
@@ -9,33 +10,105 @@ use std::{
     time::Duration,
 };
 
-use ron_core::{seam::Pool, supervisor::TaskContext};
+use futures_util::{
+    StreamExt,
+    future::{join, ready},
+    stream,
+};
+use ron_core::{backoff::Backoff, seam::Pool, supervisor::TaskContext};
 use tokio::sync::oneshot;
 
-use crate::{dht::Dht, lookup::Goal, record::Record, record_keeper::Write};
+use crate::{
+    dht::Dht,
+    id::Id,
+    lookup::{Goal, Outcome},
+    record::{Record, RecordKind},
+    record_keeper::Write,
+    worker::Reply,
+};
 
 /// Of its life, when somebody else's record is handed on: its publisher should have renewed it long before.
 const HAND_ON_PERCENT: u64 = 50;
 /// Of its life, when a record of our own is late.
 const LATE_PERCENT: u64 = 66;
+/// Before a node that is back asks what it has missed; up to twice as long.
+const CATCH_UP_PAUSE: Duration = Duration::from_secs(1);
+/// Values that it asks for at a time.
+const CATCH_UP_AT_ONCE: usize = 4;
 
 pub async fn run(dht: Dht, context: TaskContext) {
+    tokio::select! {
+        biased;
+        () = context.stop.wait() => {}
+        _ = join(keep_publishing(&dht), Box::pin(catch_up(&dht))) => {}
+    }
+}
+
+async fn keep_publishing(dht: &Dht) {
+    let env = &dht.node().env;
     let period = Duration::from_millis(dht.node().config.records.republish_check_ms);
-    let mut looked_ms = dht.node().env.wall_ms();
+    let mut looked_ms = env.wall_ms();
     loop {
-        tokio::select! {
-            biased;
-            () = context.stop.wait() => return,
-            () = context.env.sleep(period) => {}
-        }
-        let now_ms = dht.node().env.wall_ms();
-        tokio::select! {
-            biased;
-            () = context.stop.wait() => return,
-            () = Box::pin(look(&dht, looked_ms, now_ms)) => {}
-        }
+        env.sleep(period).await;
+        let now_ms = env.wall_ms();
+        Box::pin(look(dht, looked_ms, now_ms)).await;
         looked_ms = now_ms;
     }
+}
+
+/// What this node brought from an earlier life may have been superseded while it was away. It asks once what the
+/// others hold: if all the nearest were away, nobody who reads would ever meet the newer one.
+async fn catch_up(dht: &Dht) {
+    let node = dht.node();
+    let env = &node.env;
+    let own = *node.identity.public();
+    let brought = |r: &Arc<Record>| r.kind == RecordKind::Value && r.publisher != own;
+    let brought: Vec<Id> = node
+        .shelf
+        .all(env.wall_ms())
+        .filter(brought)
+        .map(|r| r.key)
+        .collect();
+    if brought.is_empty() {
+        return;
+    }
+    // Many may be back at once, after one failure of power.
+    let mut rng = env.rng();
+    let jitter = Backoff::band(CATCH_UP_PAUSE, CATCH_UP_PAUSE * 2, CATCH_UP_PAUSE * 2);
+    while !node.bootstrapped.load(Relaxed) {
+        env.sleep(jitter.delay(0, &mut rng)).await;
+    }
+    env.sleep(jitter.delay(0, &mut rng)).await;
+    let all = brought.len();
+    let asked = brought.into_iter().map(|key| newest(dht, key));
+    let newer = stream::iter(asked).buffer_unordered(CATCH_UP_AT_ONCE);
+    let newer = newer.filter(|newer| ready(*newer)).count().await;
+    env.probe(
+        "dht.caught_up",
+        newer as u64,
+        format_args!("{newer} of {all}"),
+    );
+}
+
+/// Keeps the newest value that any of the closest holds; true if that is news.
+async fn newest(dht: &Dht, key: Id) -> bool {
+    let node = dht.node();
+    let deadline = node.env.now() + node.config.lookup_deadline();
+    // No quorum ends it: those that were away together agree on what is old.
+    let goal = Goal::Value { quorum: usize::MAX };
+    let Ok(found) = dht.ask(goal, key, deadline, false).await else {
+        return false;
+    };
+    let Outcome::Value { record, .. } = found.outcome else {
+        return false;
+    };
+    let held = node.shelf.value(&key, node.env.wall_ms());
+    if held.is_none_or(|held| !record.supersedes(&held)) {
+        return false;
+    }
+    let (reply, kept) = oneshot::channel();
+    let (record, reply) = (*record, Reply::Local(reply));
+    node.records.push(Write::Put { record, reply }).is_ok() && matches!(kept.await, Ok(Ok(_)))
 }
 
 async fn look(dht: &Dht, before_ms: u64, now_ms: u64) {

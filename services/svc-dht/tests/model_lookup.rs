@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
-use svc_dht::models::lookup::{ALPHA, BETA, ENDS, Flaw, LookupWorld, PROMPT, RESULT, SELF, TRIES};
+use svc_dht::models::lookup::{
+    ALPHA, BETA, ENDS, Flaw, LookupWorld, PATIENT, PROMPT, RESULT, SELF, TRIES,
+};
 
 #[allow(
     clippy::disallowed_methods,
@@ -53,6 +55,7 @@ fn the_checker_refutes_each_known_bad_lookup() {
         (Flaw::DropsLateAnswers, RESULT),
         (Flaw::NeverWakes, ENDS),
         (Flaw::WaitsForSilent, PROMPT),
+        (Flaw::LeavesTheSlow, PATIENT),
     ] {
         let resets = if flaw == Flaw::TriesForever { 3 } else { 1 };
         let model = LookupWorld {

@@ -65,6 +65,7 @@ pub fn lookup(config: &Config) -> LookupRules {
             ms(lookup.retry_max_ms),
             ms(lookup.retry_cap_ms),
         ),
+        diverse: config.routing.diversity,
         ..LookupRules::default()
     }
 }

@@ -7,7 +7,10 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use crate::{contact::Contact, record::Record};
+use crate::{
+    contact::{Contact, Subnet},
+    record::Record,
+};
 
 use super::{
     Why,
@@ -18,6 +21,8 @@ use super::{
 pub(super) struct Found {
     pub value: Option<Box<Record>>,
     pub holders: usize,
+    /// Where they are, if those of one network count as one.
+    pub networks: Vec<Subnet>,
     pub providers: BTreeMap<[u8; 32], Record>,
     pub depth: u8,
 }
@@ -30,12 +35,19 @@ impl Found {
         self.value.is_none() && self.providers.is_empty()
     }
 
-    pub fn keep(&mut self, goal: Goal, records: Vec<Record>, depth: u8) {
+    /// `from` is the network of who gave them, if those of one network count as one holder.
+    pub fn keep(&mut self, goal: Goal, records: Vec<Record>, depth: u8, from: Option<Subnet>) {
         if records.is_empty() || goal == Goal::Closest {
             return;
         }
         self.depth = self.depth.max(depth);
-        self.holders += 1;
+        match from {
+            Some(network) if self.networks.contains(&network) => {}
+            network => {
+                self.networks.extend(network);
+                self.holders += 1;
+            }
+        }
         for record in records {
             match goal {
                 Goal::Closest => {}

@@ -30,7 +30,9 @@ pub(super) struct Sight {
     pub hedges: usize,
     /// An overdue probe that nothing was started for.
     pub unhedged: Option<usize>,
-    /// Overdue ones nearer than the end of the front, by when the youngest began.
+    /// Overdue ones nearer than the end of the front.
+    pub overdue: usize,
+    /// When the youngest of those began.
     pub overdue_since: Option<Instant>,
     /// Somebody in the front is beyond the hop budget.
     pub beyond: bool,
@@ -62,6 +64,7 @@ impl Sight {
             match &candidate.state {
                 State::Failed => continue,
                 State::Asked(asked) if asked.overdue => {
+                    sight.overdue += 1;
                     sight.overdue_since = sight.overdue_since.max(Some(asked.since));
                     continue;
                 }

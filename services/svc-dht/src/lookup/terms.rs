@@ -30,6 +30,8 @@ pub struct LookupRules {
     /// How often one peer is asked in all.
     pub tries: u8,
     pub backoff: Backoff,
+    /// Holders of a value in one subnet count as one, so that who has many ids is no quorum.
+    pub diverse: bool,
     /// Requests of one lookup, so that no crowd of liars keeps it busy.
     pub max_requests: usize,
 }
@@ -183,6 +185,7 @@ impl Default for LookupRules {
             hedge_after: ms(250),
             tries: 3,
             backoff: Backoff::band(ms(50), ms(100), ms(2000)),
+            diverse: false,
             max_requests: 120,
         }
     }

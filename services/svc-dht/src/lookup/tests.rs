@@ -419,6 +419,44 @@ fn a_small_network_with_a_silent_peer_is_searched_without_waiting_for_its_timeou
 }
 
 #[test]
+fn where_less_than_half_answer_in_time_the_others_are_awaited_until_they_time_out() {
+    for (answer, ends_ms) in [(2, 1510), (3, 1510), (4, 510), (7, 510)] {
+        let rules = LookupRules { k: 8, ..small() };
+        let mut table = Table::new(rules, Goal::Closest, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(table.plain(), [1, 2]);
+        table.at(10).answer(1, &[], vec![]);
+        table.answer(2, &[], vec![]);
+        assert_eq!(table.plain(), [3, 4, 5, 6, 7, 8]);
+        for n in 3..=answer {
+            table.at(400).answer(n, &[], vec![]);
+        }
+        table.at(ends_ms - 1).poll();
+        assert!(table.waits.is_some(), "too early with {answer} of 8");
+        table.at(ends_ms).poll();
+        assert_eq!(table.waits, None, "too late with {answer} of 8");
+        let closest: Vec<u8> = (1..=answer).collect();
+        assert_eq!(table.finish().1, closest);
+    }
+}
+
+#[test]
+fn many_ids_in_one_network_are_one_holder_of_a_value() {
+    for (diverse, over) in [(false, true), (true, false)] {
+        let rules = LookupRules {
+            diverse,
+            alpha: 3,
+            ..small()
+        };
+        let mut table = Table::new(rules, Goal::Value { quorum: 2 }, &[1, 2, 3]);
+        table.poll();
+        table.answer(1, &[], vec![value(5, 1)]);
+        table.answer(2, &[], vec![value(5, 1)]);
+        table.poll();
+        assert_eq!(table.waits.is_none(), over);
+    }
+}
+
+#[test]
 fn the_story_tells_each_probe_with_its_times_and_its_end() {
     let mut table = Table::new(small(), Goal::Closest, &[1, 2, 3]);
     table.poll();

@@ -58,6 +58,8 @@ pub enum Flaw {
     NeverWakes,
     /// A silent peer holds up the end until its timeout.
     WaitsForSilent,
+    /// Whoever is overdue is left behind, however few have answered.
+    LeavesTheSlow,
 }
 
 /// The properties, by name.
@@ -68,6 +70,8 @@ pub const SELF: &str = "it never asks itself";
 pub const RESULT: &str =
     "the result is the closest that answered, sorted and distinct, late answers included";
 pub const PROMPT: &str = "once all that is left is overdue beyond patience, it is over";
+pub const PATIENT: &str =
+    "with less than half of the front answered, it is not over while somebody may still answer";
 pub const FUTURE: &str = "it waits for a moment in the future";
 pub const ENDS: &str = "it ends";
 pub const NO_DEADLINE: &str = "bounded faults never take it to its deadline";
@@ -116,7 +120,7 @@ pub enum Action {
 }
 
 const TICK: Duration = Duration::from_millis(100);
-const K: usize = 2;
+const K: usize = 3;
 const ALPHA_PROBES: usize = 2;
 const BETA_HEDGES: usize = 1;
 const HEDGE_TICKS: u8 = 1;
@@ -235,6 +239,7 @@ impl Model for LookupWorld {
             Property::always(SELF, |_, world: &World| !world.broken.contains(SELF)),
             Property::always(FUTURE, |_, world: &World| !world.broken.contains(FUTURE)),
             Property::always(PROMPT, |_, world: &World| !world.broken.contains(PROMPT)),
+            Property::always(PATIENT, |_, world: &World| !world.broken.contains(PATIENT)),
             Property::always(RESULT, |_, world: &World| {
                 let closest: Vec<u8> = world.answered.iter().copied().take(K).collect();
                 world.end.as_ref().is_none_or(|end| end.closest == closest)
@@ -278,6 +283,7 @@ impl LookupWorld {
                 max: TICK,
                 jitter: Jitter::None,
             },
+            diverse: false,
             max_requests: 30,
         }
     }
@@ -326,10 +332,16 @@ impl LookupWorld {
                     if world.is_over() {
                         world.broken.insert(PROMPT);
                     }
+                    if self.flaw == Some(Flaw::LeavesTheSlow) && world.has_some_and_waits() {
+                        let complete = true;
+                        let Ended { closest, .. } = Ended::from(lookup.finish(now));
+                        world.finish(Ended { closest, complete });
+                        break;
+                    }
                     world.lookup = Some(lookup);
                     break;
                 }
-                Next::Done => world.end = Some(Ended::from(lookup.finish(now))),
+                Next::Done => world.finish(Ended::from(lookup.finish(now))),
             }
         }
         world.hedges_left = hedges.left();
@@ -377,12 +389,25 @@ impl World {
         }
     }
 
+    fn finish(&mut self, end: Ended) {
+        let (answered, open) = (self.answered.len(), self.under_way.len());
+        if end.complete && answered * 2 < K.min(answered + open) {
+            self.broken.insert(PATIENT);
+        }
+        self.end = Some(end);
+    }
+
     /// Enough answered, and whatever is under way has been silent for twice its delay.
     fn is_over(&self) -> bool {
+        self.answered.len() >= K && self.has_some_and_waits()
+    }
+
+    /// Somebody answered, and whatever is under way has been silent for twice its delay.
+    fn has_some_and_waits(&self) -> bool {
         let patience = 2 * HEDGE_TICKS;
         let given_up = |u: &Under| self.tick - u.since >= patience;
         self.tick >= self.retry_due
-            && self.answered.len() >= K
+            && !self.answered.is_empty()
             && !self.under_way.is_empty()
             && self.under_way.values().all(given_up)
     }
