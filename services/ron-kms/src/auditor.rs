@@ -211,6 +211,7 @@ impl Auditor {
                 let sound = recovered.log.mismatch().is_none();
                 if sound {
                     journal::write_keys(disk.as_ref(), &text)?;
+                    found.journal.settle(scan.last_batch, scan.valid_len)?;
                 }
                 // Only now are the records known to be what was signed; a second reading is rare.
                 let mended = if sound { damaged } else { 0 };

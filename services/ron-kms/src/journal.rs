@@ -178,6 +178,28 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes again what is there already, and syncs it. A batch that was read at the start is in the system's
+    /// memory, which says nothing of the disk: if its sync failed, and the process was killed before it could cut the
+    /// batch off, the system takes it for clean and would never write it.
+    pub fn settle(&self, from: u64, to: u64) -> io::Result<()> {
+        let state = self.state.lock();
+        let Some(file) = state.file.as_deref().filter(|_| from < to) else {
+            return Ok(());
+        };
+        let (mut at, mut piece) = (from, vec![0; PIECE]);
+        while at < to {
+            let most = PIECE.min((to - at) as usize);
+            match read_full(file, at, &mut piece[..most])? {
+                0 => break,
+                read => {
+                    file.write_at(at, &piece[..read])?;
+                    at += read as u64;
+                }
+            }
+        }
+        file.sync()
+    }
+
     /// Cuts off what a failed write may have left.
     pub fn truncate(&self, disk: &dyn Disk, len: u64) -> Result<(), JournalError> {
         let mut state = self.state.lock();

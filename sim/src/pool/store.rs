@@ -91,6 +91,11 @@ impl State {
                     }
                 }
                 self.good_len = log::read(&bytes).1 as u64;
+                // If the sync of the last record failed, and the process was killed before it could cut it off, the
+                // system shows what the disk never got, and would never write it.
+                if let Some(last) = self.good_len.checked_sub(log::RECORD as u64) {
+                    file.write_at(last, &bytes[last as usize..self.good_len as usize])?;
+                }
                 if self.good_len < bytes.len() as u64 {
                     ron_core::sometimes!("pool.tail_cut");
                     if ron_core::mutant!("pool.torn_tail_kept") {

@@ -81,6 +81,8 @@ pub struct Scan {
     pub records: u64,
     /// Bytes up to the end of the last valid record, the header included.
     pub valid_len: u64,
+    /// Where the batch of the last valid record begins.
+    pub last_batch: u64,
     pub end: End,
 }
 
@@ -218,12 +220,16 @@ pub struct Scanner {
     newer: Option<u32>,
     records: u64,
     valid_len: u64,
+    /// The first record of the last batch, and where it stands.
+    batch: Option<u64>,
+    last_batch: u64,
 }
 
 impl Scanner {
     pub fn new() -> Scanner {
         Scanner {
             valid_len: HEADER_LEN as u64,
+            last_batch: HEADER_LEN as u64,
             ..Scanner::default()
         }
     }
@@ -254,6 +260,7 @@ impl Scanner {
         Scan {
             records: self.records,
             valid_len: self.valid_len,
+            last_batch: self.last_batch,
             end,
         }
     }
@@ -266,6 +273,9 @@ impl Scanner {
                 Taken::Frame { length, parts } => match self.accept(&parts, visit) {
                     Ok(()) => {
                         rest = &rest[length..];
+                        if self.batch.replace(parts.batch_first) != Some(parts.batch_first) {
+                            self.last_batch = self.valid_len;
+                        }
                         self.valid_len += length as u64;
                         self.records += 1;
                     }

@@ -195,6 +195,33 @@ fn hashes(width: u16) -> Published {
 }
 
 #[test]
+fn what_is_settled_is_written_again_as_it_was() {
+    let disk = MemoryDisk::new(4 << 20);
+    let journal = open(&disk, true).journal;
+    let batches = [batch(0, 2), batch(2, 1_500)];
+    let mut at = START;
+    for batch in &batches {
+        journal.write(&disk, 0, at, batch.bytes()).unwrap();
+        at += batch.bytes().len() as u64;
+    }
+    let scan = journal.scan(|_| {}).unwrap();
+    let second = START + batches[0].bytes().len() as u64;
+    assert_eq!((scan.last_batch, scan.valid_len), (second, at));
+    let before = whole(&disk);
+    journal.settle(scan.last_batch, scan.valid_len).unwrap();
+    assert_eq!(whole(&disk), before);
+    // Nothing to settle, and no log to settle it in.
+    journal.settle(at, at).unwrap();
+}
+
+fn whole(disk: &MemoryDisk) -> Vec<u8> {
+    let file = disk.open(LOG, Open::Existing).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+#[test]
 fn a_full_disk_still_takes_the_last_checkpoint_from_the_reserve_and_no_other() {
     // Room for the header, the reserve and next to nothing else.
     let disk = MemoryDisk::new(RESERVE_BYTES + START + 1_000);

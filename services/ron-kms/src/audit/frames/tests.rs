@@ -68,10 +68,11 @@ fn length_of(n: u64) -> u64 {
 
 #[test]
 fn a_whole_file_reads_back() {
-    let (bytes, _) = file(&[1, 3, 2]);
+    let (bytes, starts) = file(&[1, 3, 2]);
     let expected = Scan {
         records: 6,
         valid_len: bytes.len() as u64,
+        last_batch: starts[2] as u64,
         end: End::Clean,
     };
     assert_eq!(read(&bytes), expected);
@@ -151,6 +152,7 @@ fn a_newer_record_ends_the_reading_and_is_never_cut_off() {
     let expected = Scan {
         records: 1,
         valid_len,
+        last_batch: HEADER_LEN as u64,
         end: End::Newer { found: 9 },
     };
     assert_eq!(read(&bytes), expected);
