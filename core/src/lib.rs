@@ -8,6 +8,7 @@ pub mod corr;
 pub mod db;
 pub mod deadline;
 pub mod disk_path;
+pub mod durable;
 pub mod env;
 pub mod front;
 pub mod hyper_seam;

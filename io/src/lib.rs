@@ -15,6 +15,7 @@ mod net;
 mod pools;
 mod run;
 mod runtime;
+mod secret_file;
 mod signals;
 mod tls;
 
@@ -22,5 +23,6 @@ pub use disk::FileDisk;
 pub use memory_disk::MemoryDisk;
 pub use run::{Fatal, Logs, RunOptions, Running, run};
 pub use runtime::{Data, TokioOptions, TokioRuntime};
+pub use secret_file::{SecretFileError, make_secret_file, read_secret_file};
 pub use signals::watch_signals;
 pub use tls::{Tls, TlsError, TlsPem};

@@ -17,6 +17,7 @@ use std::{
 use ron_core::{
     Env,
     config::ConfigErrors,
+    durable,
     points::Points,
     seam::{BoxFuture, Disk, Open},
 };
@@ -186,13 +187,7 @@ fn read_or_make(disk: &Arc<dyn Disk>, fresh: [u8; 32]) -> io::Result<[u8; 32]> {
             Ok(seed)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let new = "identity.key.new";
-            let file = disk.open(new, Open::Create)?;
-            file.set_len(0)?;
-            file.write_at(0, &fresh)?;
-            file.sync()?;
-            disk.rename(new, IDENTITY)?;
-            disk.sync_dir("")?;
+            durable::replace(&**disk, IDENTITY, &fresh)?;
             Ok(fresh)
         }
         Err(error) => Err(error),

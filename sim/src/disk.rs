@@ -47,6 +47,15 @@ pub struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
+/// How a node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// What it wrote stays in the system's memory.
+    Process,
+    /// What it did not sync is at risk.
+    Power,
+}
+
 /// A bit that was flipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitRot {
@@ -169,8 +178,9 @@ impl SimDisk {
         std::mem::take(&mut self.lock().accrued)
     }
 
-    /// True from the operation named by [`DiskFaults::crash_at_op`] until the incarnation ends.
-    pub fn crashed(&self) -> bool {
+    /// From the operation named by [`DiskFaults::crash_at_op`] or [`DiskFaults::kill_at_op`] until the incarnation
+    /// ends: how it is to end.
+    pub fn crashed(&self) -> Option<Death> {
         self.lock().crashed
     }
 

@@ -4,19 +4,39 @@ use std::time::Duration;
 
 use crate::{
     chaos::Outage,
-    disk::{DiskFaults, SimDisk},
+    disk::{Death, DiskFaults, SimDisk},
     net::{Link, NodeId},
     plan::{Fault, Planned},
     seed, timer,
     trace::What,
-    world::{Death, World},
+    world::World,
 };
+
+/// Prepares what strikes a node in its first start.
+pub fn before_start(world: &World, plan: &[Planned]) {
+    for planned in plan {
+        let Fault::KillAtStart { nth, down_ms } = planned.fault else {
+            continue;
+        };
+        let node = world.find(&planned.on).expect("validated");
+        let text = planned.fault.to_string();
+        world.recorder().record(Some(node), What::Fault { text });
+        change_faults(&world.node_parts(node).disk, |faults| {
+            faults.kill_at_op = Some(nth);
+        });
+        let world = world.clone();
+        crate::executor::spawn(async move { start_after_death(&world, node, down_ms).await });
+    }
+}
 
 /// Strikes every fault of the plan at its time, counted from now. Returns when the last one struck;
 /// those that last end by themselves.
 pub async fn carry_out(world: World, plan: Vec<Planned>) {
     let begin = timer::now();
     for planned in plan {
+        if matches!(planned.fault, Fault::KillAtStart { .. }) {
+            continue;
+        }
         timer::sleep_until(begin + planned.at()).await;
         let node = world.find(&planned.on).expect("validated");
         let text = planned.fault.to_string();
@@ -177,7 +197,17 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
         Fault::CrashAtDiskOp { nth, down_ms } => {
             let at = parts.disk.incarnation_ops() + nth;
             change_faults(&parts.disk, |faults| faults.crash_at_op = Some(at));
-            start_after(&world, node, down_ms).await;
+            start_after_death(&world, node, down_ms).await;
+        }
+        Fault::KillAtDiskOp { nth, down_ms } => {
+            let at = parts.disk.incarnation_ops() + nth;
+            change_faults(&parts.disk, |faults| faults.kill_at_op = Some(at));
+            start_after_death(&world, node, down_ms).await;
+        }
+        Fault::KillAtStart { .. } => {}
+        Fault::SyncKills { down_ms } => {
+            change_faults(&parts.disk, |faults| faults.sync_kills = true);
+            start_after_death(&world, node, down_ms).await;
         }
         Fault::BitRot { path } => {
             if let Some(rot) = parts.disk.corrupt_random(&path) {
@@ -248,7 +278,19 @@ fn change_faults(disk: &SimDisk, change: impl FnOnce(&mut DiskFaults)) {
     disk.set_faults(faults);
 }
 
-/// Waits until the node is down, at most for a while, and starts it again.
+/// How long a node may take to come to the operation in which it is to die.
+const DIES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Waits until the node has died of what was prepared, and starts it again.
+async fn start_after_death(world: &World, node: NodeId, ms: u64) {
+    let begin = timer::now();
+    while world.status(node) == crate::world::Status::Up && timer::now() - begin < DIES_WITHIN {
+        timer::sleep(Duration::from_millis(5)).await;
+    }
+    start_after(world, node, ms).await;
+}
+
+/// Starts the node again after a while, or once it has stopped if it is about to.
 async fn start_after(world: &World, node: NodeId, ms: u64) {
     timer::sleep(Duration::from_millis(ms)).await;
     start_once_stopped(world.clone(), node).await;

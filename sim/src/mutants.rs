@@ -16,7 +16,7 @@ use std::{
 use crate::{
     catalogue,
     run::{self, Watch},
-    scenario::Scenario,
+    scenario::{self, Scenario},
 };
 
 /// Runs that a bug may survive from one first seed.
@@ -98,11 +98,14 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
     names
 }
 
-/// The scenarios in which a bug can show: a service's bug where the service takes part, the kernel's anywhere.
+/// The scenarios that are there for a bug: a service's where the service takes part, the kernel's where no service does
+/// but the simulator's own.
 fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
+    let kernel = mutant.is_some_and(|name| ron_core::POINTS.mutants.contains(&name));
     let has = |scenario: &&Scenario| {
         let points = catalogue::points(scenario);
-        mutant.is_none_or(|name| points.iter().any(|p| p.mutants.contains(&name)))
+        let here = mutant.is_none_or(|name| points.iter().any(|p| p.mutants.contains(&name)));
+        here && !(kernel && scenario::is_of_a_service(&scenario.name))
     };
     scenarios.iter().filter(has).cloned().collect()
 }

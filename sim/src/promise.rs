@@ -32,6 +32,9 @@ pub const PROMISES: &[Promise] = &[
             "node.restart",
             "node.power_off",
             "disk.crash_at_op",
+            "disk.kill_at_op",
+            "disk.kill_at_start",
+            "disk.sync_kills",
         ],
         holds: "what was acknowledged is there after the next start; a stale process changes nothing",
     },
@@ -118,7 +121,13 @@ fn takes_down(kind: &str) -> bool {
     kind.starts_with("node.")
         || matches!(
             kind,
-            "net.partition" | "net.connect_hang" | "disk.crash_at_op" | "disk.stall"
+            "net.partition"
+                | "net.connect_hang"
+                | "disk.crash_at_op"
+                | "disk.kill_at_op"
+                | "disk.kill_at_start"
+                | "disk.sync_kills"
+                | "disk.stall"
         )
 }
 

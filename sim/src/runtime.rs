@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::{
     chaos::Chaos,
     clock::NodeClock,
-    disk::{self, SimDisk},
+    disk::{self, Death, SimDisk},
     executor::{AbortTask, Crew},
     felt::Felt,
     http_client::HttpClient,
@@ -52,7 +52,7 @@ pub struct NodeParts {
     pub on_disk_crash: OnDiskCrash,
 }
 
-pub type OnDiskCrash = Arc<dyn Fn(NodeId, Incarnation) + Send + Sync>;
+pub type OnDiskCrash = Arc<dyn Fn(NodeId, Incarnation, Death) + Send + Sync>;
 
 #[derive(Clone)]
 pub struct SimRuntime {
@@ -191,8 +191,8 @@ impl Process {
         // A panicking job drops its result sender: its caller sees that it is lost.
         let _ = catch_unwind(AssertUnwindSafe(job));
         drop(guard);
-        if on_disk && self.parts.disk.crashed() {
-            (self.parts.on_disk_crash)(self.parts.id, self.incarnation);
+        if let Some(how) = self.parts.disk.crashed().filter(|_| on_disk) {
+            (self.parts.on_disk_crash)(self.parts.id, self.incarnation, how);
             return std::future::pending().await;
         }
         let cost = if on_disk {

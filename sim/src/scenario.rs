@@ -406,6 +406,11 @@ pub fn named(root: &Path, word: &str) -> Result<Vec<String>, ScenarioError> {
 /// The scenarios that need no service but the simulator's own.
 pub const KERNEL: &str = "kernel";
 
+/// Those of a service are in a folder of their own.
+pub fn is_of_a_service(name: &str) -> bool {
+    name.contains('/')
+}
+
 /// Not a scenario: what need not be covered, see [`crate::coverage`].
 pub const COVERAGE: &str = "coverage.toml";
 

@@ -170,6 +170,9 @@ fn halved_fault(fault: &Fault) -> Option<Fault> {
         Fault::Kill { down_ms: ms }
         | Fault::PowerOff { down_ms: ms }
         | Fault::CrashAtDiskOp { down_ms: ms, .. }
+        | Fault::KillAtDiskOp { down_ms: ms, .. }
+        | Fault::KillAtStart { down_ms: ms, .. }
+        | Fault::SyncKills { down_ms: ms }
         | Fault::Shutdown {
             restart_after_ms: ms,
             ..

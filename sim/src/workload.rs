@@ -286,6 +286,15 @@ impl Clients {
         }
     }
 
+    /// The same clients, with none of the connections they have opened so far.
+    pub fn with_new_connections(&self) -> Self {
+        let env = self.world.second_env(self.node);
+        Clients {
+            env: env.expect("the client node is up"),
+            ..self.clone()
+        }
+    }
+
     /// What the clients of ron-kms have learnt.
     pub fn kms(&self) -> &Arc<kms::calls::Known> {
         &self.kms

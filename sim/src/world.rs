@@ -14,7 +14,7 @@ use ron_core::{Env, shutdown::Shutdown, view::TaskView};
 use crate::{
     chaos::Chaos,
     clock::NodeClock,
-    disk::SimDisk,
+    disk::{Death, SimDisk},
     executor::{Crew, OnSpin},
     net::{Incarnation, Link, Network, NodeId},
     oracle::{NO_SPIN, NodeView, WorldView},
@@ -65,13 +65,6 @@ pub enum Status {
     Up,
     /// Ended by itself.
     Stopped,
-}
-
-/// How a node dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
-    Process,
-    Power,
 }
 
 impl World {
@@ -378,6 +371,20 @@ impl World {
         self.lock()[id.0 as usize].env.clone()
     }
 
+    /// Another process on a node that is up: the same host, but connections and randomness of its own.
+    pub fn second_env(&self, id: NodeId) -> Option<Env> {
+        let nodes = self.lock();
+        let node = &nodes[id.0 as usize];
+        let crew = node.crew.clone()?;
+        let incarnation = Incarnation(node.incarnation);
+        let entropy = seed::stream(
+            self.inner.seed,
+            &format!("entropy {} {} second", node.name, node.incarnation),
+        );
+        let runtime = SimRuntime::new(node.parts.clone(), incarnation, crew, entropy);
+        Some(Env::new(runtime))
+    }
+
     pub fn node_parts(&self, id: NodeId) -> NodeParts {
         self.lock()[id.0 as usize].parts.clone()
     }
@@ -462,9 +469,13 @@ fn observer(recorder: Recorder) -> Observer {
 }
 
 fn on_disk_crash(world: Weak<Inner>) -> OnDiskCrash {
-    Arc::new(move |node, incarnation| {
+    Arc::new(move |node, incarnation, how| {
         if let Some(inner) = world.upgrade() {
-            World { inner }.die_if(node, incarnation, Death::Power, "in a disk operation");
+            let why = match how {
+                Death::Power => "in a disk operation",
+                Death::Process => "killed in a disk operation",
+            };
+            World { inner }.die_if(node, incarnation, how, why);
         }
     })
 }

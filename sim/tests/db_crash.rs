@@ -12,13 +12,13 @@ use ron_core::{
     db::{Db, DbError, TableDefinition, TableError},
 };
 use sim::{
-    disk::{DiskFaults, Fault, Image, SimDisk},
+    disk::{Death, DiskFaults, Fault, Image, SimDisk},
     executor::Simulation,
     faults::untroubled,
     net::{Link, NodeId},
     recorder::Recorder,
     timer,
-    world::{Death, World},
+    world::World,
 };
 
 const PATH: &str = "data.redb";

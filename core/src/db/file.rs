@@ -14,6 +14,7 @@ use std::{
 use redb::StorageBackend;
 
 use crate::{
+    durable,
     lock::{LEAF, LockDecl, RankedMutex},
     seam::{Disk, DiskFile, Open},
 };
@@ -67,7 +68,9 @@ impl<S> fmt::Debug for Guarded<S> {
 
 pub(super) struct Stored(Arc<dyn DiskFile>);
 
+/// The file of an earlier opening. Whoever made it may have been killed before its name was durable.
 pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
+    disk.sync_dir(durable::directory(path))?;
     disk.open(path, Open::Existing).map(Stored)
 }
 
@@ -85,8 +88,7 @@ pub(super) fn create(disk: &Arc<dyn Disk>, path: &str, contents: &[u8]) -> io::R
     }
     file.sync()?;
     disk.rename(&beside, path)?;
-    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-    disk.sync_dir(directory)
+    disk.sync_dir(durable::directory(path))
 }
 
 const BLOCK: usize = 4096;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ron_core::{
-    Env,
+    Env, durable,
     lock::{LockDecl, RankedMutex},
     mutant,
     seam::{Disk, DiskFile, Open},
@@ -43,10 +43,11 @@ pub enum Write {
 }
 
 const FILE: &str = "records.journal";
-const NEW_FILE: &str = "records.journal.new";
 
 /// Writes that share one sync.
 const BATCH: usize = 128;
+/// No batch is longer: each write gives way to few others.
+const LONGEST_BATCH: u64 = (BATCH * 2 * journal::MAX_ENTRY_BYTES) as u64;
 
 /// Time between two looks for what is out of its time; only while something is held.
 const EXPIRE_EVERY: Duration = Duration::from_secs(30);
@@ -123,9 +124,15 @@ fn open(
     if len == 0 {
         let header = journal::encode_header();
         file.write_at(0, &header).map_err(failed)?;
-        file.sync().map_err(failed)?;
-        disk.sync_dir("").map_err(failed)?;
         len = header.len() as u64;
+    }
+    // What is appended lies behind what was found: a hole in that would hide it.
+    if !mutant!("dht.last_batch_believed") {
+        let last_batch = len.saturating_sub(LONGEST_BATCH);
+        durable::settle(&*file, last_batch, len).map_err(failed)?;
+    }
+    if !mutant!("dht.names_believed") {
+        disk.sync_dir("").map_err(failed)?;
     }
     let recovered = Recovered {
         records: store.records(),
@@ -339,25 +346,19 @@ impl Keeper {
         }
     }
 
-    /// Puts a whole new file in the place of the old one; if that fails, the old one is as it was.
+    /// Puts a whole new file in the place of the old one. If that fails, the name may lead to either: it is tried again
+    /// before anything is acknowledged, as what is appended to a file without a name is lost.
     async fn rewrite(&mut self, env: &Env, whole: Vec<u8>) -> io::Result<()> {
         let len = whole.len() as u64;
-        let rewritten = env.disk(move |disk| rewrite(disk, &whole)).await;
+        self.dirty = true;
+        let rewritten = env
+            .disk(move |disk| durable::replace(&**disk, FILE, &whole))
+            .await;
         self.file = rewritten.map_err(io::Error::other)??;
         self.len = len;
         self.dirty = false;
         Ok(())
     }
-}
-
-fn rewrite(disk: &Arc<dyn Disk>, bytes: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
-    let file = disk.open(NEW_FILE, Open::Create)?;
-    file.set_len(0)?;
-    file.write_at(0, bytes)?;
-    file.sync()?;
-    disk.rename(NEW_FILE, FILE)?;
-    disk.sync_dir("")?;
-    Ok(file)
 }
 
 /// Answers one write, now that it is durable or will not be.

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use ron_core::{
-    Env,
+    Env, durable,
     seam::{BoxFuture, Disk, Open},
     supervisor::{SupervisorHandle, TaskContext, TaskSpec},
 };
@@ -24,7 +24,6 @@ use crate::{
 
 /// The table of the last life, below the data directory.
 pub const FILE: &str = "table.saved";
-const NEW_FILE: &str = "table.saved.new";
 
 /// When the table is first saved. A seed that crashed before that would come back with nobody to ask, take itself for the
 /// first of its network, and gather whoever else comes back.
@@ -184,12 +183,7 @@ async fn save(node: &Arc<Node>, last: Option<[u8; 8]>) -> Option<[u8; 8]> {
 }
 
 fn write(disk: &Arc<dyn Disk>, bytes: &[u8]) -> io::Result<()> {
-    let file = disk.open(NEW_FILE, Open::Create)?;
-    file.set_len(0)?;
-    file.write_at(0, bytes)?;
-    file.sync()?;
-    disk.rename(NEW_FILE, FILE)?;
-    disk.sync_dir("")
+    durable::replace(&**disk, FILE, bytes).map(|_| ())
 }
 
 /// The peers of an earlier life; a file that is of no use is a cold start, and the reason is told.

@@ -64,22 +64,27 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     }
     let scenarios = load_all(root, &scenario::names(root)?)?;
     let known = mutants::names(&scenarios);
-    if let Some(name) = args.names.iter().find(|name| !known.contains(name)) {
+    // A word is a bug, or the part of the system before the dot.
+    let stands_for = |word: &String, name: &String| {
+        name == word || name.split_once('.').is_some_and(|(part, _)| part == word)
+    };
+    let strange = |word: &&String| !known.iter().any(|name| stands_for(word, name));
+    if let Some(word) = args.names.iter().find(strange) {
         let known = known.join(", ");
         return Err(Wrong(format!(
-            "no planted bug {name:?}; there are: {known}"
+            "no planted bug {word:?}; there are: {known}"
         )));
     }
-    let chosen = match &args.names[..] {
-        [] => known,
-        names => names.to_vec(),
+    let asked = |name: &String| {
+        args.names.is_empty() || args.names.iter().any(|word| stands_for(word, name))
     };
+    let chosen: Vec<&String> = known.iter().filter(|name| asked(name)).collect();
     println!(
         "{:<34} {:<28} {:<26} median of {HUNTS} hunts",
         "planted bug", "caught by", "in"
     );
     let (jobs, mut caught, mut missed) = (args.jobs()?, 0, 0);
-    for name in &chosen {
+    for name in chosen {
         let hunted = mutants::hunt(&scenarios, Some(name), jobs);
         println!("{}", hunted.line());
         if hunted.caught() {

@@ -25,6 +25,11 @@ pub struct DiskFaults {
     /// effect in part or whole without anyone being told, later ones fail. It fires once; if the
     /// count is already past, at the next operation.
     pub crash_at_op: Option<u64>,
+    /// The same for the process alone: it is killed in this operation, and what it wrote stays in the system's memory.
+    pub kill_at_op: Option<u64>,
+    /// The next sync fails and the process is killed with it, before it can undo what the system goes on to show. It
+    /// fires once.
+    pub sync_kills: bool,
     /// A loss of power lets each unsynced write, change of length and change of a name survive or
     /// vanish. Off (with `torn` off too): exactly what was synced remains.
     pub lose_unsynced: bool,

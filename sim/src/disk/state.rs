@@ -18,6 +18,7 @@ use ron_core::{
 use crate::felt::Felt;
 
 use super::{
+    Death,
     contents::Image,
     dice::Dice,
     faults::{Class, DiskFaults, DiskLatency, Fault, Op, OpCounts},
@@ -38,7 +39,8 @@ pub(super) struct State {
 
     incarnations: u64,
     live: Option<u64>,
-    pub(super) crashed: bool,
+    /// How the incarnation ended in one of its operations.
+    pub(super) crashed: Option<Death>,
     /// Operations of the live incarnation.
     pub(super) incarnation_ops: u64,
     pub(super) stale_ops: u64,
@@ -75,7 +77,7 @@ impl State {
             locked: BTreeSet::new(),
             incarnations: 0,
             live: None,
-            crashed: false,
+            crashed: None,
             incarnation_ops: 0,
             stale_ops: 0,
             counts: OpCounts::default(),
@@ -98,7 +100,7 @@ impl State {
 
     pub(super) fn end_incarnation(&mut self) {
         self.live = None;
-        self.crashed = false;
+        self.crashed = None;
         self.incarnation_ops = 0;
         self.accrued = Duration::ZERO;
         self.locked.clear();
@@ -135,7 +137,7 @@ impl State {
 impl State {
     /// Lets an operation of the live incarnation in: counts it, times it, draws its fault.
     fn admit(&mut self, op: Op) -> io::Result<Verdict> {
-        if self.crashed {
+        if self.crashed.is_some() {
             return Err(crash_error());
         }
         self.counts.count(op);
@@ -146,15 +148,25 @@ impl State {
             Class::Sync => self.latency.sync_us,
         };
         self.accrued += Duration::from_micros(self.timing.between(low, high));
-        if self
-            .faults
-            .crash_at_op
-            .is_some_and(|at| self.incarnation_ops >= at)
-        {
-            self.faults.crash_at_op = None;
-            self.crashed = true;
+        let due = |at: &mut Option<u64>| at.take_if(|at| self.incarnation_ops >= *at).is_some();
+        if due(&mut self.faults.crash_at_op) {
+            self.crashed = Some(Death::Power);
             self.felt.note("disk.crash_at_op");
             return Ok(Verdict::Crash);
+        }
+        if due(&mut self.faults.kill_at_op) {
+            self.crashed = Some(Death::Process);
+            let first = self.incarnations == 1;
+            self.felt.note(match first {
+                true => "disk.kill_at_start",
+                false => "disk.kill_at_op",
+            });
+            return Ok(Verdict::Crash);
+        }
+        if op.class() == Class::Sync && std::mem::take(&mut self.faults.sync_kills) {
+            self.crashed = Some(Death::Process);
+            self.felt.note("disk.sync_kills");
+            return Ok(Verdict::Eio);
         }
         let (verdict, fault) = match op.class() {
             Class::Read if self.strikes(Fault::EioRead) => (Verdict::Eio, "disk.errors"),

@@ -82,6 +82,20 @@ pub enum Fault {
         nth: u64,
         down_ms: u64,
     },
+    /// The process is killed in its Nth disk operation from now.
+    KillAtDiskOp {
+        nth: u64,
+        down_ms: u64,
+    },
+    /// The process is killed in the Nth disk operation of its first start.
+    KillAtStart {
+        nth: u64,
+        down_ms: u64,
+    },
+    /// The next sync fails, and the process is killed with it.
+    SyncKills {
+        down_ms: u64,
+    },
     /// In some file, or in one whose path begins so.
     BitRot {
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -143,6 +157,9 @@ impl Fault {
             Fault::SyncLies { .. } => "disk.sync_lies",
             Fault::DiskFull { .. } => "disk.full",
             Fault::CrashAtDiskOp { .. } => "disk.crash_at_op",
+            Fault::KillAtDiskOp { .. } => "disk.kill_at_op",
+            Fault::KillAtStart { .. } => "disk.kill_at_start",
+            Fault::SyncKills { .. } => "disk.sync_kills",
             Fault::BitRot { .. } => "disk.bit_rot",
             Fault::Restore { .. } => "disk.restore",
             Fault::BackendAway { .. } => "backend.away",
@@ -161,6 +178,9 @@ impl Fault {
             Fault::Kill { down_ms: ms }
             | Fault::PowerOff { down_ms: ms }
             | Fault::CrashAtDiskOp { down_ms: ms, .. }
+            | Fault::KillAtDiskOp { down_ms: ms, .. }
+            | Fault::KillAtStart { down_ms: ms, .. }
+            | Fault::SyncKills { down_ms: ms }
             | Fault::Shutdown {
                 restart_after_ms: ms,
                 ..
@@ -246,6 +266,9 @@ impl fmt::Display for Fault {
                 write!(f, "disk.full ({free_bytes} B free) for {for_ms} ms")
             }
             Fault::CrashAtDiskOp { nth, .. } => write!(f, "disk.crash_at_op {nth}"),
+            Fault::KillAtDiskOp { nth, .. } => write!(f, "disk.kill_at_op {nth}"),
+            Fault::KillAtStart { nth, .. } => write!(f, "disk.kill_at_start {nth}"),
+            Fault::SyncKills { .. } => write!(f, "disk.sync_kills"),
             Fault::BitRot { path } if path.is_empty() => write!(f, "disk.bit_rot"),
             Fault::BitRot { path } => write!(f, "disk.bit_rot below {path}"),
             Fault::Restore { path, after_ms } => {

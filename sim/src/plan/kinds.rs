@@ -166,6 +166,29 @@ pub const FAULT_KINDS: &[FaultKind] = &[
         },
     },
     FaultKind {
+        name: "disk.kill_at_op",
+        keys: &["nth", "for_ms"],
+        make: |d| Fault::KillAtDiskOp {
+            nth: d.number(d.spec.nth, 1.0).max(1) as u64,
+            down_ms: d.for_ms(),
+        },
+    },
+    FaultKind {
+        name: "disk.kill_at_start",
+        keys: &["nth", "for_ms"],
+        make: |d| Fault::KillAtStart {
+            nth: d.number(d.spec.nth, 1.0).max(1) as u64,
+            down_ms: d.for_ms(),
+        },
+    },
+    FaultKind {
+        name: "disk.sync_kills",
+        keys: &["for_ms"],
+        make: |d| Fault::SyncKills {
+            down_ms: d.for_ms(),
+        },
+    },
+    FaultKind {
         name: "disk.bit_rot",
         keys: &["path"],
         make: |d| Fault::BitRot { path: d.path() },

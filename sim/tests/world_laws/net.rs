@@ -2,10 +2,7 @@
 
 use std::io::ErrorKind;
 
-use sim::{
-    timer,
-    world::{Death, Status},
-};
+use sim::{disk::Death, timer, world::Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{MS, SECOND, Two, kind, law, read, send, within};

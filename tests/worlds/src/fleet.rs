@@ -14,6 +14,7 @@ use std::{
 use ron_core::{config::ConfigErrors, readiness::Readiness, seam::BoxFuture};
 use sim::{
     dht::{self, IDENTITY, PEER_PORT},
+    disk::Death,
     disk::{Image, SimDisk},
     executor,
     net::{Link, NodeId},
@@ -22,7 +23,7 @@ use sim::{
     service::{ProcessContext, SimService},
     timer,
     trace::StopReport,
-    world::{Death, Status, World},
+    world::{Status, World},
 };
 use svc_dht::{
     config::Config,

@@ -29,11 +29,12 @@ use ron_core::{
         Runtime, Tasks,
     },
 };
-use ron_io::MemoryDisk;
 use tokio::{
     io::DuplexStream,
     sync::{mpsc, watch},
 };
+
+use crate::fickle_disk::{Failing, FickleDisk};
 
 /// What all machines share.
 #[derive(Clone)]
@@ -67,7 +68,7 @@ pub struct Machine(Arc<Inner>);
 struct Inner {
     world: World,
     ip: IpAddr,
-    disk: Arc<MemoryDisk>,
+    disk: Arc<FickleDisk>,
     stalled: watch::Sender<bool>,
     /// Jobs by the name of their pool.
     jobs: Mutex<BTreeMap<&'static str, u64>>,
@@ -108,7 +109,7 @@ impl World {
         Machine(Arc::new(Inner {
             world: self.clone(),
             ip: ip.into(),
-            disk: Arc::new(MemoryDisk::new(64 << 20)),
+            disk: Arc::new(FickleDisk::new(64 << 20)),
             stalled: watch::Sender::new(false),
             jobs: Mutex::default(),
             tasks: Mutex::default(),
@@ -167,6 +168,10 @@ impl Machine {
     /// File operations wait until the disk is let go.
     pub fn stall_disk(&self, stalled: bool) {
         self.0.stalled.send_replace(stalled);
+    }
+
+    pub fn fail_disk(&self, how: Option<Failing>) {
+        self.0.disk.fail(how);
     }
 
     pub fn jobs(&self, pool: &str) -> u64 {

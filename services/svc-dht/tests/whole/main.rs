@@ -10,6 +10,7 @@ mod bad_input;
 mod busy;
 mod clockwork;
 mod drain;
+mod fickle_disk;
 mod network;
 mod node;
 mod openapi;

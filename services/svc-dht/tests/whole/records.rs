@@ -10,6 +10,7 @@ use svc_dht::{
 
 use crate::{
     clockwork::in_world,
+    fickle_disk::Failing,
     node::{Node, identity},
 };
 
@@ -225,6 +226,39 @@ fn the_journal_is_written_anew_when_most_of_it_is_old() {
         assert!(bytes < 300_000, "{bytes}");
         let node = Node::on(machine, 1, |_| {}).await.unwrap();
         assert_eq!(node.found.records, 1);
+    });
+}
+
+#[test]
+fn a_journal_that_lost_its_name_to_another_acknowledges_nothing() {
+    in_world(|world| async move {
+        let node = Node::start(&world, 1, |_| {}).await;
+        node.until_ready().await;
+        // The last of these makes the journal long enough to be written anew; the new one takes its name, and then
+        // its directory cannot be synced.
+        for n in 0..17 {
+            node.machine
+                .fail_disk((n == 16).then_some(Failing::DirSync));
+            let put = node
+                .dht
+                .put_value(b"same", &[7; 16_000], None, node.deadline());
+            assert!(put.await.is_ok());
+            world.pass(5).await;
+        }
+        assert_eq!(node.metric("journal_errors_total").await, 1.0);
+        node.machine.fail_disk(Some(Failing::Beside));
+        let lost = node.dht.put_value(b"lost", b"1", None, node.deadline());
+        assert!(lost.await.is_err());
+        node.machine.fail_disk(None);
+        let kept = node.dht.put_value(b"kept", b"2", None, node.deadline());
+        let key = kept.await.unwrap().key;
+        let machine = node.machine.again();
+        node.machine.kill();
+        world.pass(10).await;
+        let node = Node::on(machine, 1, |_| {}).await.unwrap();
+        node.until_ready().await;
+        let found = node.dht.get_value(key, node.deadline()).await.unwrap();
+        assert_eq!(found.value, b"2");
     });
 }
 

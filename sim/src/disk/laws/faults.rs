@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, time::Duration};
 use ron_core::seam::Open;
 
 use super::{kind, losing, outcomes, put, put_durably};
-use crate::disk::{BitRot, DiskFaults, DiskLatency, Fault, Op, SimDisk, enter_offload};
+use crate::disk::{BitRot, Death, DiskFaults, DiskLatency, Fault, Op, SimDisk, enter_offload};
 
 const EIO: Option<i32> = Some(5);
 
@@ -217,15 +217,15 @@ fn crash_at_an_operation_fails_it_and_all_later_ones() {
     let sim = SimDisk::new(1);
     let disk = sim.mount();
     let file = put_durably(&disk, "f", b"x");
-    assert_eq!((sim.incarnation_ops(), sim.crashed()), (4, false));
+    assert_eq!((sim.incarnation_ops(), sim.crashed()), (4, None));
     sim.set_faults(DiskFaults {
         crash_at_op: Some(6),
         ..DiskFaults::default()
     });
     file.len().unwrap();
-    assert!(!sim.crashed());
+    assert_eq!(sim.crashed(), None);
     file.len().unwrap_err();
-    assert!(sim.crashed());
+    assert_eq!(sim.crashed(), Some(Death::Power));
     assert_eq!(sim.faults().crash_at_op, None, "it fires once");
     let (ops, accrued) = (sim.ops(), sim.take_accrued());
     assert!(accrued > Duration::ZERO);
@@ -242,8 +242,52 @@ fn crash_at_an_operation_fails_it_and_all_later_ones() {
     assert_eq!((sim.stale_ops(), sim.list_files().len()), (0, 1));
     assert_eq!(sim.read_file("f").unwrap(), b"x");
     sim.kill();
-    assert!(!sim.crashed());
+    assert_eq!(sim.crashed(), None);
     sim.mount().remove("f").unwrap();
+}
+
+#[test]
+fn a_kill_at_an_operation_leaves_what_was_written_in_the_systems_memory() {
+    let _offload = enter_offload();
+    let sim = SimDisk::new(1);
+    let disk = sim.mount();
+    let file = put_durably(&disk, "f", b"x");
+    file.write_at(0, b"y").unwrap();
+    sim.set_faults(DiskFaults {
+        kill_at_op: Some(1),
+        lose_unsynced: true,
+        ..DiskFaults::default()
+    });
+    file.len().unwrap_err();
+    assert_eq!(sim.crashed(), Some(Death::Process));
+    assert_eq!(sim.faults().kill_at_op, None, "it fires once");
+    sim.kill();
+    assert_eq!(sim.crashed(), None);
+    assert_eq!(sim.read_file("f").unwrap(), b"y");
+    assert_eq!(sim.read_durable("f").unwrap(), b"x");
+}
+
+#[test]
+fn a_sync_that_kills_leaves_bytes_that_are_seen_and_never_written() {
+    let _offload = enter_offload();
+    let sim = SimDisk::new(1);
+    let disk = sim.mount();
+    let file = put_durably(&disk, "f", b"x");
+    file.write_at(0, b"y").unwrap();
+    sim.set_faults(DiskFaults {
+        sync_kills: true,
+        ..DiskFaults::default()
+    });
+    file.len().unwrap();
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), EIO);
+    assert_eq!(sim.crashed(), Some(Death::Process));
+    sim.kill();
+    let file = sim.mount().open("f", Open::Existing).unwrap();
+    file.sync().unwrap();
+    assert_eq!(sim.read_file("f").unwrap(), b"y");
+    assert_eq!(sim.read_durable("f").unwrap(), b"x");
+    ron_core::durable::settle(&*file, 0, 1).unwrap();
+    assert_eq!(sim.read_durable("f").unwrap(), b"y");
 }
 
 #[test]
@@ -258,7 +302,7 @@ fn crash_past_its_operation_fires_at_the_next() {
         ..DiskFaults::default()
     });
     disk.list("").unwrap_err();
-    assert!(sim.crashed());
+    assert_eq!(sim.crashed(), Some(Death::Power));
 }
 
 #[test]

@@ -49,7 +49,10 @@ async fn rekey(args: RekeyArgs, running: Running<Reloadable<Config>>) -> Result<
                     Fatal::Config(format!("key file {}: {error}", path.display()))
                 })?;
             }
-            Unlock::Key(setup::read_key_file(&path).map_err(|error| error.fatal(&path))?)
+            Unlock::Key(
+                setup::read_key_file(&path)
+                    .map_err(|error| setup::key_file_trouble(&path, &error))?,
+            )
         }
         (None, Some(variable)) => {
             let passphrase = std::env::var(variable).unwrap_or_default();

@@ -1,9 +1,7 @@
 //! What `serve` and `rekey` need before anything runs: configuration, data directory, what opens the store.
 
 use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +10,10 @@ use ron_core::{
     Env,
     config::{ConfigErrors, Reloadable, Sources},
 };
-use ron_io::{Data, Fatal, Logs, RunOptions, TokioOptions};
+use ron_io::{
+    Data, Fatal, Logs, RunOptions, SecretFileError, TokioOptions, make_secret_file,
+    read_secret_file,
+};
 use ron_kms::{
     config::{BackendKind, Config},
     keys::Secret,
@@ -42,6 +43,8 @@ pub struct ConfigArgs {
 }
 
 const PREFIX: &str = "RON_KMS_";
+/// Bytes of a key-encryption key.
+const KEY: u64 = 32;
 /// What amnesia mode may hold.
 const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
 
@@ -130,68 +133,34 @@ pub fn unlock(env: &Env, config: &Config) -> Result<Unlock, Fatal> {
     let store = store_file(config);
     match read_key_file(&path) {
         Ok(key) => Ok(Unlock::Key(key)),
-        Err(KeyFileError::Missing) if !store.exists() => {
+        Err(SecretFileError::Missing) if !store.exists() => {
             make_key_file(env, &path)
                 .map_err(|error| Fatal::Config(format!("key file {}: {error}", path.display())))?;
             read_key_file(&path)
                 .map(Unlock::Key)
-                .map_err(|error| error.fatal(&path))
+                .map_err(|error| key_file_trouble(&path, &error))
         }
-        Err(error) => Err(error.fatal(&path)),
+        Err(error) => Err(key_file_trouble(&path, &error)),
     }
 }
 
-pub enum KeyFileError {
-    Missing,
-    Open(u32),
-    Length(u64),
-    Io(io::Error),
+/// Why the key file is of no use, for whoever has to mend it.
+pub fn key_file_trouble(path: &Path, error: &SecretFileError) -> Fatal {
+    let path = path.display();
+    Fatal::Config(match error {
+        SecretFileError::Missing => format!(
+            "key file {path} does not exist, but the key store does: bring it back, nothing else opens the keys"
+        ),
+        SecretFileError::Open(_) => format!("key file {path}: {error}: run `chmod 600 {path}`"),
+        error => format!("key file {path}: {error}"),
+    })
 }
 
-impl KeyFileError {
-    pub fn fatal(&self, path: &Path) -> Fatal {
-        let path = path.display();
-        Fatal::Config(match self {
-            KeyFileError::Missing => format!(
-                "key file {path} does not exist, but the key store does: bring it back, nothing else opens the keys"
-            ),
-            KeyFileError::Open(mode) => format!(
-                "key file {path} can be read by others (mode {mode:o}): run `chmod 600 {path}`"
-            ),
-            KeyFileError::Length(len) => {
-                format!("key file {path} has {len} bytes: exactly 32 are expected")
-            }
-            KeyFileError::Io(error) => format!("key file {path}: {error}"),
-        })
-    }
-}
-
-pub fn read_key_file(path: &Path) -> Result<Secret, KeyFileError> {
-    let found = match fs::metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeyFileError::Missing),
-        Err(error) => return Err(KeyFileError::Io(error)),
-    };
-    let mode = found.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(KeyFileError::Open(mode));
-    }
-    if found.len() != 32 {
-        return Err(KeyFileError::Length(found.len()));
-    }
-    fs::read(path).map(Secret::new).map_err(KeyFileError::Io)
+pub fn read_key_file(path: &Path) -> Result<Secret, SecretFileError> {
+    read_secret_file(path, KEY).map(Secret::new)
 }
 
 pub fn make_key_file(env: &Env, path: &Path) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let key = Secret::random(32, &mut |buf: &mut [u8]| env.fill_random(buf));
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(key.expose())?;
-    file.sync_all()
+    let key = Secret::random(KEY as usize, &mut |buf: &mut [u8]| env.fill_random(buf));
+    make_secret_file(path, key.expose())
 }

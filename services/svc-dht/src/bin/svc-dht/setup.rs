@@ -2,8 +2,6 @@
 
 use std::{
     fs,
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -12,7 +10,10 @@ use ron_core::{
     Env,
     config::{ConfigErrors, Reloadable, Sources},
 };
-use ron_io::{Data, Fatal, Logs, RunOptions, TokioOptions};
+use ron_io::{
+    Data, Fatal, Logs, RunOptions, SecretFileError, TokioOptions, make_secret_file,
+    read_secret_file,
+};
 use svc_dht::{config::Config, identity::Identity};
 
 /// What may be set on the command line; `SVC_DHT_*` variables and the file come after it.
@@ -41,6 +42,8 @@ pub struct ConfigArgs {
 }
 
 const PREFIX: &str = "SVC_DHT_";
+/// Bytes of a node's key.
+const SEED: u64 = 32;
 
 impl ConfigArgs {
     fn sources(&self) -> Result<Sources, String> {
@@ -99,41 +102,23 @@ impl ConfigArgs {
 pub fn identity(env: &Env, config: &Config) -> Result<Identity, Fatal> {
     let path = Path::new(&config.data_dir).join(&config.identity_file);
     let shown = path.display();
-    let failed = |error: io::Error| Fatal::Config(format!("identity file {shown}: {error}"));
-    let found = match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_key_file(env, &path).map_err(failed)?;
-            fs::metadata(&path).map_err(failed)?
-        }
-        found => found.map_err(failed)?,
+    let failed = |error: SecretFileError| {
+        let help = match error {
+            SecretFileError::Open(_) => format!(": run `chmod 600 {shown}`"),
+            _ => String::new(),
+        };
+        Fatal::Config(format!("identity file {shown}: {error}{help}"))
     };
-    let mode = found.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Fatal::Config(format!(
-            "identity file {shown} can be read by others (mode {mode:o}): run `chmod 600 {shown}`"
-        )));
-    }
-    let seed = fs::read(&path).map_err(failed)?;
-    let seed: [u8; 32] = seed.try_into().map_err(|wrong: Vec<u8>| {
-        let len = wrong.len();
-        Fatal::Config(format!(
-            "identity file {shown} has {len} bytes: exactly 32 are expected"
-        ))
-    })?;
+    let seed = match read_secret_file(&path, SEED) {
+        Err(SecretFileError::Missing) => {
+            let mut seed = [0; SEED as usize];
+            env.fill_random(&mut seed);
+            make_secret_file(&path, &seed).map_err(|error| failed(error.into()))?;
+            read_secret_file(&path, SEED)
+        }
+        found => found,
+    };
+    let seed = seed.map_err(failed)?;
+    let seed = seed.try_into().expect("its length was checked");
     Ok(Identity::from_seed(&seed))
-}
-
-fn make_key_file(env: &Env, path: &Path) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let mut seed = [0; 32];
-    env.fill_random(&mut seed);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(&seed)?;
-    file.sync_all()
 }

@@ -1,0 +1,50 @@
+//! Files that are there after a loss of power: how to put one in place, and how to make sure of one that was found.
+//!
+//! What a process finds at its start is what the system shows, not what the disk has. A name may be one whose directory
+//! was never synced, because the process before was killed in between; bytes may be those of a sync that failed, which
+//! the system takes for clean and never writes. Whoever builds on them makes sure of them first: [`settle`] and
+//! `sync_dir`.
+
+use std::{io, sync::Arc};
+
+use crate::seam::{Disk, DiskFile, Open};
+
+/// Bytes that are moved at once.
+const PIECE: usize = 64 * 1024;
+
+/// Puts a whole new file in the place of another, or of none: a crash leaves the old one or the new one, never a half.
+/// After an error either may be there, and the name may lead to another file than an open handle does.
+pub fn replace(disk: &dyn Disk, path: &str, contents: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+    let beside = format!("{path}.new");
+    let file = disk.open(&beside, Open::Create)?;
+    file.set_len(0)?;
+    file.write_at(0, contents)?;
+    file.sync()?;
+    disk.rename(&beside, path)?;
+    disk.sync_dir(directory(path))?;
+    Ok(file)
+}
+
+/// Writes again what is there from `from` up to `to`, and syncs it.
+pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    if from >= to {
+        return Ok(());
+    }
+    let (mut at, mut piece) = (from, vec![0; PIECE]);
+    while at < to {
+        let most = PIECE.min(usize::try_from(to - at).unwrap_or(PIECE));
+        match file.read_at(at, &mut piece[..most])? {
+            0 => break,
+            read => {
+                file.write_at(at, &piece[..read])?;
+                at += read as u64;
+            }
+        }
+    }
+    file.sync()
+}
+
+/// Where a path lies; the root is empty.
+pub fn directory(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
