@@ -21,7 +21,7 @@ use crate::{
 pub struct Exempt {
     /// By mark or point: why no run comes by.
     pub marks: BTreeMap<String, String>,
-    /// By `service fault`: why it is not injected, not felt or not survived.
+    /// By `service fault`, or `service *` for all: why it is not injected, not felt or not survived.
     pub faults: BTreeMap<String, String>,
 }
 
@@ -144,6 +144,7 @@ impl Coverage {
         );
         let mut known = Vec::new();
         for service in services {
+            let whole = format!("{service} *");
             for kind in FAULT_KINDS {
                 let cell = format!("{service} {}", kind.name);
                 let tally = result.fates.get(&cell).copied().unwrap_or_default();
@@ -161,9 +162,13 @@ impl Coverage {
                     Tally { observed: 0, .. } => "was never felt",
                     _ => "was never survived",
                 };
-                self.weigh(survived > 0, exempt.faults.get(&cell), &cell, missing);
+                if survived == 0 || !exempt.faults.contains_key(&whole) {
+                    let listed = exempt.faults.get(&cell).or(exempt.faults.get(&whole));
+                    self.weigh(survived > 0, listed, &cell, missing);
+                }
                 known.push(cell);
             }
+            known.push(whole);
         }
         for cell in exempt.faults.keys().filter(|cell| !known.contains(cell)) {
             self.gaps.push(format!(
@@ -262,6 +267,9 @@ mod tests {
         let listed = "[marks]\n\"queue.full\" = \"x\"\n[faults]\n\"pool net.loss\" = \"x\"\n\"pool disk.full\" = \"x\"\n";
         let listed = Exempt::parse("c", listed).expect("a list");
         assert!(judge(&scenarios(), &result, &listed).gaps.is_empty());
+        let whole = "[marks]\n\"queue.full\" = \"x\"\n[faults]\n\"pool *\" = \"x\"\n";
+        let whole = Exempt::parse("c", whole).expect("a list");
+        assert!(judge(&scenarios(), &result, &whole).gaps.is_empty());
         assert_eq!(judge(&scenarios(), &all_covered(), &listed).stale.len(), 3);
     }
 

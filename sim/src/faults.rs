@@ -22,7 +22,7 @@ pub fn before_start(world: &World, plan: &[Planned]) {
         let text = planned.fault.to_string();
         world.recorder().record(Some(node), What::Fault { text });
         change_faults(&world.node_parts(node).disk, |faults| {
-            faults.kill_at_op = Some(nth);
+            faults.kill_at_start = Some(nth);
         });
         let world = world.clone();
         crate::executor::spawn(async move { start_after_death(&world, node, down_ms).await });

@@ -202,6 +202,8 @@ impl World {
         let alive = crew.clone();
         let process = async move {
             let mut report = service.run(context).await;
+            // Connections that were cut in this moment end at their next turn.
+            alive.settle().await;
             report.alive = alive.live();
             world.process_ended(id, incarnation, report);
         };

@@ -27,6 +27,8 @@ pub struct DiskFaults {
     pub crash_at_op: Option<u64>,
     /// The same for the process alone: it is killed in this operation, and what it wrote stays in the system's memory.
     pub kill_at_op: Option<u64>,
+    /// The same again, of a first start, so that the two can be told apart.
+    pub kill_at_start: Option<u64>,
     /// The next sync fails and the process is killed with it, before it can undo what the system goes on to show. It
     /// fires once.
     pub sync_kills: bool,

@@ -156,11 +156,12 @@ impl State {
         }
         if due(&mut self.faults.kill_at_op) {
             self.crashed = Some(Death::Process);
-            let first = self.incarnations == 1;
-            self.felt.note(match first {
-                true => "disk.kill_at_start",
-                false => "disk.kill_at_op",
-            });
+            self.felt.note("disk.kill_at_op");
+            return Ok(Verdict::Crash);
+        }
+        if due(&mut self.faults.kill_at_start) {
+            self.crashed = Some(Death::Process);
+            self.felt.note("disk.kill_at_start");
             return Ok(Verdict::Crash);
         }
         if op.class() == Class::Sync && std::mem::take(&mut self.faults.sync_kills) {

@@ -92,6 +92,26 @@ impl Crew {
         self.live.load(Relaxed)
     }
 
+    /// Lets whoever was woken take a turn, and those whom that wakes, up to a limit. To be asked by one of the crew.
+    pub async fn settle(&self) {
+        const MOST: usize = 100;
+        for _ in 0..MOST {
+            let queued = |task: &Arc<Task>| task.queued.load(Relaxed);
+            if !lock(&self.members).iter().any(queued) {
+                return;
+            }
+            let mut yielded = false;
+            std::future::poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
+                true => Poll::Ready(()),
+                false => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            })
+            .await;
+        }
+    }
+
     /// Each of its tasks is dropped at its next turn, which comes at once.
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);

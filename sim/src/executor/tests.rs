@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use tokio::sync::Notify;
+
 use super::*;
 use crate::timer::sleep;
 
@@ -97,6 +99,34 @@ fn the_tasks_of_a_killed_crew_are_dropped_without_another_step() {
         sleep(10 * MS).await;
         assert_eq!((steps.load(Relaxed), drops.load(Relaxed)), (before, 5));
         assert_eq!(crew.live(), 0);
+    });
+}
+
+#[test]
+fn a_crew_settles_by_letting_whoever_was_woken_take_a_turn() {
+    in_a_world(1, || async {
+        let crew = Crew::new(None);
+        let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (woken, wakes) = (first.clone(), second.clone());
+        let chain = async move {
+            woken.notified().await;
+            wakes.notify_one();
+        };
+        crew.spawn_live("first", Box::pin(chain));
+        let woken = second.clone();
+        crew.spawn_live("second", Box::pin(async move { woken.notified().await }));
+        crew.spawn_live("forgotten", Box::pin(pending()));
+        sleep(MS).await;
+        let (seen, mine) = (Arc::new(AtomicU64::new(0)), crew.clone());
+        let count = seen.clone();
+        let last = async move {
+            first.notify_one();
+            mine.settle().await;
+            count.store(mine.live(), Relaxed);
+        };
+        crew.spawn("last", Box::pin(last));
+        sleep(MS).await;
+        assert_eq!(seen.load(Relaxed), 1, "only the one that nobody woke");
     });
 }
 

@@ -31,8 +31,8 @@ const OUTCOMES: &[&str] = &[
 #[derive(Default)]
 struct LookupEnds {
     running: Running,
-    /// By node and number: when it must have ended.
-    open: BTreeMap<(u32, u64), Duration>,
+    /// By node and number: when it must have ended. `None` if it may have gone with the worker that had it.
+    open: BTreeMap<(u32, u64), Option<Duration>>,
 }
 
 impl Oracle for LookupEnds {
@@ -54,7 +54,7 @@ impl Oracle for LookupEnds {
                 let left = detail.rsplit(' ').next().and_then(|ms| ms.parse().ok());
                 let left = left.ok_or_else(|| format!("{detail:?}"))?;
                 let ends = at + Duration::from_millis(left) + SLACK;
-                self.open.insert((node, *id), ends);
+                self.open.insert((node, *id), Some(ends));
                 Ok(())
             }
             "dht.lookup_canceled" => {
@@ -72,16 +72,17 @@ impl Oracle for LookupEnds {
                 }
                 match self.open.remove(&(node, *id)) {
                     None => Err(format!("lookup {id} of node {node} ended twice")),
-                    Some(ends) if at > ends => Err(format!(
+                    Some(Some(ends)) if at > ends => Err(format!(
                         "lookup {id} of node {node} ended {:?} after its deadline",
                         at - ends + SLACK
                     )),
                     Some(_) => Ok(()),
                 }
             }
-            // A worker that dies takes its lookups with it; their callers are told.
-            "dht.worker_died" => {
-                self.open.retain(|(on, _), _| *on != node);
+            // A worker that dies takes its lookup with it; the caller is told.
+            "task.failed" if detail.starts_with("worker") => {
+                let its = self.open.iter_mut().filter(|((on, _), _)| *on == node);
+                its.for_each(|(_, ends)| *ends = None);
                 Ok(())
             }
             _ => Ok(()),
@@ -89,8 +90,9 @@ impl Oracle for LookupEnds {
     }
 
     fn sample(&mut self, view: &WorldView) -> Verdict {
-        let late = self.open.iter().find(|(_, ends)| view.at > **ends);
-        match late {
+        let open = self.open.iter();
+        let mut due = open.filter_map(|(lookup, ends)| Some((lookup, (*ends)?)));
+        match due.find(|(_, ends)| view.at > *ends) {
             None => Ok(()),
             Some(((node, number), ends)) => Err(format!(
                 "lookup {number} of node {node} should have ended by {ends:?}"
