@@ -12,6 +12,7 @@ pub mod explanation;
 pub mod terms;
 
 mod candidates;
+mod crowd;
 mod found;
 mod sight;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::{
 };
 
 use candidates::{Asked, Candidate, Candidates, State};
+use crowd::Crowd;
 use explanation::{End, Explanation, Step, offset};
 use found::Found;
 use sight::Sight;
@@ -248,8 +250,15 @@ impl Lookup {
         let why = self.ended.unwrap_or(Why::Deadline);
         let losers = self.cancel(now);
         let k = self.rules.k;
-        let answered = |c: &&Candidate| c.state == State::Answered;
-        let closest: Vec<_> = self.candidates.iter().filter(answered).take(k).collect();
+        let mut crowd = Crowd::new(self.rules.per_subnet);
+        let counts = |c: &&Candidate| {
+            let counts = c.state == State::Answered && !crowd.is_full(&c.contact.addr);
+            if counts {
+                crowd.count(&c.contact.addr);
+            }
+            counts
+        };
+        let closest: Vec<_> = self.candidates.iter().filter(counts).take(k).collect();
         let deepest = closest.iter().map(|c| c.depth).max().unwrap_or(0);
         let closest: Vec<_> = closest.into_iter().map(|c| c.contact).collect();
         let has_found = !self.found.is_empty();

@@ -66,6 +66,10 @@ pub fn lookup(config: &Config) -> LookupRules {
             ms(lookup.retry_cap_ms),
         ),
         diverse: config.routing.diversity,
+        per_subnet: match config.routing.diversity {
+            true => config.routing.diversity_table,
+            false => usize::MAX,
+        },
         ..LookupRules::default()
     }
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{
     candidates::{Candidates, State},
+    crowd::Crowd,
     terms::LookupRules,
 };
 
@@ -42,6 +43,7 @@ impl Sight {
     pub fn of(candidates: &Candidates, rules: &LookupRules) -> Sight {
         let mut sight = Sight::default();
         let (mut lead, mut lead_answered) = (0, 0);
+        let mut crowd = Crowd::new(rules.per_subnet);
         for (at, candidate) in candidates.iter().enumerate() {
             if let Some(asked) = candidate.asked() {
                 sight.hedges += usize::from(asked.hedge);
@@ -59,6 +61,9 @@ impl Sight {
                     }
                     _ => {}
                 }
+                continue;
+            }
+            if crowd.is_full(&candidate.contact.addr) {
                 continue;
             }
             match &candidate.state {
@@ -80,7 +85,10 @@ impl Sight {
                     sight.next.get_or_insert(at);
                 }
                 State::Asked(_) | State::Backoff { .. } => sight.pending = true,
-                State::Answered => sight.answered += 1,
+                State::Answered => {
+                    sight.answered += 1;
+                    crowd.count(&candidate.contact.addr);
+                }
             }
             sight.front += 1;
             sight.in_time += 1;

@@ -32,6 +32,9 @@ pub struct LookupRules {
     pub backoff: Backoff,
     /// Holders of a value in one subnet count as one, so that who has many ids is no quorum.
     pub diverse: bool,
+    /// Of those who answered, so many of one subnet count among the closest: whoever has more ids there is passed over,
+    /// or it would hold all that is stored and name all that is found.
+    pub per_subnet: usize,
     /// Requests of one lookup, so that no crowd of liars keeps it busy.
     pub max_requests: usize,
 }
@@ -186,6 +189,7 @@ impl Default for LookupRules {
             tries: 3,
             backoff: Backoff::band(ms(50), ms(100), ms(2000)),
             diverse: false,
+            per_subnet: usize::MAX,
             max_requests: 120,
         }
     }

@@ -457,6 +457,23 @@ fn many_ids_in_one_network_are_one_holder_of_a_value() {
 }
 
 #[test]
+fn of_one_network_only_so_many_count_among_the_closest_and_others_are_asked_in_their_place() {
+    let rules = LookupRules {
+        per_subnet: 2,
+        alpha: 3,
+        ..small()
+    };
+    let mut table = Table::new(rules, Goal::Closest, &[1, 2, 3, 4]);
+    table.poll();
+    for n in [1, 2, 3] {
+        table.answer(n, &[], vec![]);
+    }
+    table.poll();
+    assert_eq!(table.waits, None, "nobody else can count");
+    assert_eq!(table.finish().1, [1, 2]);
+}
+
+#[test]
 fn the_story_tells_each_probe_with_its_times_and_its_end() {
     let mut table = Table::new(small(), Goal::Closest, &[1, 2, 3]);
     table.poll();

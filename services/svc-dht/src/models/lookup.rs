@@ -284,6 +284,7 @@ impl LookupWorld {
                 jitter: Jitter::None,
             },
             diverse: false,
+            per_subnet: usize::MAX,
             max_requests: 30,
         }
     }
