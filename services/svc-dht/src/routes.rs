@@ -250,7 +250,8 @@ impl Inner {
         let decl = &self.decl;
         let past = QueueStats {
             name: decl.name,
-            cap: decl.cap,
+            // What may wait in all of them together, as the depth is that of all together.
+            cap: decl.cap * queues.open.len().max(1),
             ..queues.past.clone()
         };
         let open = queues.open.values().map(Queue::stats);

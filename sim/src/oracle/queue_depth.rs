@@ -19,8 +19,7 @@ impl Oracle for QueueDepth {
     fn sample(&mut self, view: &WorldView) -> Verdict {
         for node in &view.nodes {
             for queue in &node.queues {
-                // Not the depth: of queues that are told as one it is that of all together.
-                let deepest = queue.high_water;
+                let deepest = queue.high_water.max(queue.depth);
                 if deepest > queue.cap {
                     let (name, queue, cap) = (&node.name, queue.name, queue.cap);
                     return Err(format!(

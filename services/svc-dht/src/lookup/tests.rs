@@ -24,8 +24,9 @@ fn id(n: u8) -> Id {
     Id(id)
 }
 
+/// Those below a hundred share a subnet, and so do those of each hundred above.
 fn contact(n: u8) -> Contact {
-    let addr = SocketAddr::from(([10, 0, 0, n], 1)).into();
+    let addr = SocketAddr::from(([10, 0, n / 100, n], 1)).into();
     Contact { id: id(n), addr }
 }
 
@@ -463,14 +464,16 @@ fn of_one_network_only_so_many_count_among_the_closest_and_others_are_asked_in_t
         alpha: 3,
         ..small()
     };
-    let mut table = Table::new(rules, Goal::Closest, &[1, 2, 3, 4]);
-    table.poll();
+    let mut table = Table::new(rules, Goal::Closest, &[1, 2, 3, 4, 101]);
+    assert_eq!(table.plain(), [1, 2, 3]);
     for n in [1, 2, 3] {
         table.answer(n, &[], vec![]);
     }
+    assert_eq!(table.plain(), [101], "4 could not count either");
+    table.answer(101, &[], vec![]);
     table.poll();
-    assert_eq!(table.waits, None, "nobody else can count");
-    assert_eq!(table.finish().1, [1, 2]);
+    assert_eq!(table.waits, None);
+    assert_eq!(table.finish().1, [1, 2, 101]);
 }
 
 #[test]
