@@ -4,6 +4,7 @@
 //! answers at once. Each message takes a latency drawn from one distribution on both sides: turmoil's, which
 //! is exponential from the least on and cut at the most.
 
+pub mod bare;
 pub mod ours;
 pub mod theirs;
 
