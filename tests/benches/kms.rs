@@ -21,7 +21,7 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use load::{Clients, Round, Waiting};
-use servers::{NOOP, Server};
+use servers::{NOOP, SIGNING, Server};
 
 /// Connections where CPU time is compared.
 const FEW: usize = 64;
@@ -38,8 +38,11 @@ const LEAST_BATCH: f64 = 0.5;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    if args.iter().any(|arg| arg == NOOP) {
-        return servers::serve_noop();
+    if let Some(how) = args
+        .iter()
+        .find(|arg| [NOOP, SIGNING].contains(&arg.as_str()))
+    {
+        return servers::serve(how == SIGNING);
     }
     let rounds = if args.iter().any(|arg| arg == "--quick") {
         3
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
     let clients = Clients::start();
     let issuer = issuer::start(&clients);
     servers::build();
-    let mut noop = Server::noop();
+    let mut noop = Server::handler(NOOP);
+    let mut bare = Server::handler(SIGNING);
     let mut shed = Server::kms("auth none", &[]);
     let mut jwt = Server::kms("auth jwt", &issuer.settings());
     let mut strict = Server::kms("strict", &["audit.policy=strict".to_owned()]);
@@ -68,6 +72,10 @@ fn main() -> ExitCode {
         let base = noop.round(&clients, Awake, &single, FEW, ROUND);
         let plain = shed.round(&clients, Awake, &single, FEW, ROUND);
         let tokens = jwt.round(&clients, Awake, &with_token, FEW, ROUND);
+        let bare_awake = bare.round(&clients, Awake, &single, FEW, ROUND);
+        let bare_asleep = bare.round(&clients, Asleep, &single, FEW, ROUND);
+        let base_asleep = noop.round(&clients, Asleep, &single, FEW, ROUND);
+        let asleep = shed.round(&clients, Asleep, &single, FEW, ROUND);
         let batches = shed.round(&clients, Asleep, &batch, FEW / 4, ROUND);
         let base_many = noop.round(&clients, Asleep, &single, MANY, ROUND);
         let durables = strict.round(&clients, Asleep, &durable, MANY, ROUND);
@@ -76,12 +84,16 @@ fn main() -> ExitCode {
             table.noop.push(base);
             table.plain.push(plain);
             table.tokens.push(tokens);
+            table.bare.push(bare_awake);
+            table.bare_asleep.push(bare_asleep);
+            table.noop_asleep.push(base_asleep);
+            table.asleep.push(asleep);
             table.batches.push(batches);
             table.noop_many.push(base_many);
             table.durables.push(durables);
         }
     }
-    drop((noop, shed, jwt, strict));
+    drop((noop, bare, shed, jwt, strict));
     table.print(rounds)
 }
 
@@ -91,6 +103,10 @@ struct Table {
     noop: Vec<Round>,
     plain: Vec<Round>,
     tokens: Vec<Round>,
+    bare: Vec<Round>,
+    bare_asleep: Vec<Round>,
+    noop_asleep: Vec<Round>,
+    asleep: Vec<Round>,
     batches: Vec<Round>,
     noop_many: Vec<Round>,
     durables: Vec<Round>,
@@ -110,6 +126,26 @@ impl Table {
                 "CPU per sign, JWT, to (no-op + raw sign)",
                 Bound::Most(MOST_CPU_JWT),
                 spread(rounds, |n| cost(&self.tokens, n) / base(n)),
+            ),
+            (
+                "CPU per sign, auth none, to no-op that signs",
+                Bound::None,
+                spread(rounds, |n| cost(&self.plain, n) / cost(&self.bare, n)),
+            ),
+            // Told, not judged: see `Waiting`.
+            (
+                "clients sleep, to no-op that signs",
+                Bound::None,
+                spread(rounds, |n| {
+                    cost(&self.asleep, n) / cost(&self.bare_asleep, n)
+                }),
+            ),
+            (
+                "clients sleep, to (no-op + raw sign)",
+                Bound::None,
+                spread(rounds, |n| {
+                    cost(&self.asleep, n) / (cost(&self.noop_asleep, n) + self.raw_us[n])
+                }),
             ),
             (
                 "requests/s, strict, to no-op, 256 connections",
@@ -137,6 +173,10 @@ impl Table {
             ("no-op", FEW, &mut self.noop),
             ("sign", FEW, &mut self.plain),
             ("sign, JWT", FEW, &mut self.tokens),
+            ("no-op that signs", FEW, &mut self.bare),
+            ("no-op, clients sleep", FEW, &mut self.noop_asleep),
+            ("no-op that signs, asleep", FEW, &mut self.bare_asleep),
+            ("sign, clients sleep", FEW, &mut self.asleep),
             ("sign, batch of 64", FEW / 4, &mut self.batches),
             ("no-op", MANY, &mut self.noop_many),
             ("sign, strict", MANY, &mut self.durables),
@@ -149,12 +189,17 @@ impl Table {
         }
         for (what, bound, (low, median, high)) in ratios {
             let (holds, text) = match bound {
-                Bound::Most(most) => (median <= most, format!("at most {most}")),
-                Bound::Least(least) => (median >= least, format!("at least {least}")),
+                Bound::Most(most) => (median <= most, format!(", at most {most}")),
+                Bound::Least(least) => (median >= least, format!(", at least {least}")),
+                Bound::None => (true, String::new()),
             };
             good &= holds;
-            let verdict = if holds { "ok" } else { "OUT OF BOUNDS" };
-            println!("{what:48} {median:5.2}x ({low:.2} to {high:.2}), {text}: {verdict}");
+            let verdict = match (text.is_empty(), holds) {
+                (true, _) => "",
+                (false, true) => ": ok",
+                (false, false) => ": OUT OF BOUNDS",
+            };
+            println!("{what:48} {median:5.2}x ({low:.2} to {high:.2}){text}{verdict}");
         }
         match good {
             true => ExitCode::SUCCESS,
@@ -166,6 +211,7 @@ impl Table {
 enum Bound {
     Most(f64),
     Least(f64),
+    None,
 }
 
 /// Least, median and most over the rounds: one disturbed round does not count.

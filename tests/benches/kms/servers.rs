@@ -1,7 +1,7 @@
 //! The servers under load, each a process: ron-kms as built for release, and a handler that does nothing.
 //!
-//! The handler reads the same JSON and writes an answer of the same form, on plain axum. CPU time is the
-//! system's account of the whole process, idle tasks included.
+//! The handler reads the same JSON and writes an answer of the same form, on plain axum; another one also signs.
+//! CPU time is the system's account of the whole process, idle tasks included.
 
 use std::{
     fs,
@@ -9,16 +9,21 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::{Child, Command, ExitCode, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
-use axum::{Json, Router, routing::post};
+use aws_lc_rs::signature::Ed25519KeyPair;
+use axum::{Json, Router, extract::State, routing::post};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, Clients, Round, Waiting};
 
 /// The argument that makes this program the handler.
 pub const NOOP: &str = "--serve-noop";
+/// And the one for a handler that does nothing but sign.
+pub const SIGNING: &str = "--serve-raw-sign";
 
 pub struct Server {
     name: &'static str,
@@ -40,10 +45,11 @@ pub fn build() {
 }
 
 impl Server {
-    pub fn noop() -> Server {
+    /// `how` is [`NOOP`] or [`SIGNING`].
+    pub fn handler(how: &'static str) -> Server {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.arg(NOOP);
-        Server::start("no-op", command, None)
+        command.arg(how);
+        Server::start(how, command, None)
     }
 
     /// With these settings, in a directory of its own.
@@ -176,8 +182,20 @@ struct Receipt {
 async fn answer(Json(ask): Json<Ask>) -> Json<Answer> {
     // As long as an Ed25519 signature in base64.
     let sig = ask.message.repeat(2);
+    told(ask.kid, sig)
+}
+
+async fn answer_signed(
+    State(pair): State<Arc<Ed25519KeyPair>>,
+    Json(ask): Json<Ask>,
+) -> Json<Answer> {
+    let sig = pair.sign(ask.message.as_bytes());
+    told(ask.kid, URL_SAFE_NO_PAD.encode(sig))
+}
+
+fn told(kid: String, sig: String) -> Json<Answer> {
     Json(Answer {
-        kid: ask.kid,
+        kid,
         alg: "ed25519",
         sigs: [Sig {
             alg: "ed25519",
@@ -187,8 +205,16 @@ async fn answer(Json(ask): Json<Ask>) -> Json<Answer> {
     })
 }
 
-pub fn serve_noop() -> ExitCode {
+/// Serves a handler until it is killed.
+pub fn serve(signs: bool) -> ExitCode {
     use axum::serve::ListenerExt;
+    let handler = match signs {
+        false => post(answer),
+        true => {
+            let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a key");
+            post(answer_signed).with_state(Arc::new(pair))
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -202,7 +228,7 @@ pub fn serve_noop() -> ExitCode {
         let listener = listener.tap_io(|stream| {
             let _ = stream.set_nodelay(true);
         });
-        let app = Router::new().route("/v1/kms/sign", post(answer));
+        let app = Router::new().route("/v1/kms/sign", handler);
         axum::serve(listener, app).await.expect("a server");
     });
     ExitCode::SUCCESS
