@@ -19,7 +19,9 @@ pub fn replace(disk: &dyn Disk, path: &str, contents: &[u8]) -> io::Result<Arc<d
     let file = disk.open(&beside, Open::Create)?;
     file.set_len(0)?;
     file.write_at(0, contents)?;
-    file.sync()?;
+    if !crate::mutant!("durable.unsynced") {
+        file.sync()?;
+    }
     disk.rename(&beside, path)?;
     disk.sync_dir(directory(path))?;
     Ok(file)

@@ -77,6 +77,7 @@ pub const POINTS: points::Points = points::Points {
         "backoff.no_cap",
         "bus.lag_uncounted",
         "deadline.grows",
+        "durable.unsynced",
         "in_flight.permit_leaked",
         "lifecycle.abort_uncounted",
         "lifecycle.budget_ignored",

@@ -98,12 +98,22 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
     names
 }
 
+/// Bugs of the kernel in what the simulator's own service does not use, by how their names begin, and the service that
+/// does.
+const IN_SERVICES: &[(&str, &str)] = &[("durable.", "dht/")];
+
 /// The scenarios that are there for a bug: a service's where the service takes part, the kernel's where no service does
 /// but the simulator's own.
 fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
     let kernel = mutant.is_some_and(|name| ron_core::POINTS.mutants.contains(&name));
+    let elsewhere = IN_SERVICES
+        .iter()
+        .find(|(bug, _)| mutant.is_some_and(|name| name.starts_with(bug)));
     let has = |scenario: &&Scenario| {
         let points = catalogue::points(scenario);
+        if let Some((_, service)) = elsewhere {
+            return scenario.name.starts_with(service);
+        }
         let here = mutant.is_none_or(|name| points.iter().any(|p| p.mutants.contains(&name)));
         here && !(kernel && scenario::is_of_a_service(&scenario.name))
     };

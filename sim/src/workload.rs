@@ -156,6 +156,42 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             ],
         );
     }),
+    kms_calls("kms.switch_wrapping", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.wrap",
+                "kms.unwrap",
+                "kms.unwrap",
+                "kms.data_key",
+                "kms.disable_wrapping",
+                "kms.enable_wrapping",
+            ],
+        );
+    }),
+    kms_calls("kms.switch_verified", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign_first",
+                "kms.verify",
+                "kms.verify",
+                "kms.disable",
+                "kms.enable",
+            ],
+        );
+    }),
+    kms_calls("kms.minimum", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.sign_first",
+                "kms.sign_first",
+                "kms.rotate",
+                "kms.raise_minimum",
+            ],
+        );
+    }),
     kms_calls("kms.mixed", |draft| {
         with_keys(
             draft,

@@ -148,7 +148,22 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "kms/foreign-tenant",
         "kms.tenants_apart",
     ),
+    (
+        "kms.batch_told_in_part",
+        "kms/appender-panic",
+        "kms.digests_told",
+    ),
+    (
+        "kms.destroyed_early",
+        "kms/time-passes",
+        "kms.destroyed_in_time",
+    ),
     // What is compiled into svc-dht itself.
+    (
+        "dht.never_republished",
+        "dht/republish-over-restart",
+        "dht.republished",
+    ),
     (
         "dht.two_writers",
         "dht/bootstrap-from-nothing",

@@ -451,10 +451,15 @@ fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result
         let written = some.iter().map(|file| write_tile(disk, &mut dirs, file));
         let written: Vec<_> = written.collect::<io::Result<_>>()?;
         for file in written {
-            file.sync()?;
+            if !ron_core::mutant!("kms.tiles_unsynced") {
+                file.sync()?;
+            }
         }
     }
-    for dir in &dirs {
+    for dir in dirs
+        .iter()
+        .filter(|_| !ron_core::mutant!("kms.tile_names_unsynced"))
+    {
         disk.sync_dir(dir)?;
     }
     replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;

@@ -167,7 +167,11 @@ async fn sign(
         held = entry.versions.values().next().unwrap_or(held);
     }
     spec::used(&engine.env, &held.material.id);
-    let digests = messages.iter().map(digest_of).collect();
+    let told = match ron_core::mutant!("kms.batch_told_in_part") {
+        true => 1,
+        false => messages.len(),
+    };
+    let digests = messages.iter().take(told).map(digest_of).collect();
     let mut operation = operation(Action::Sign, caller, entry, version, digests);
     let attestation = attest.then(|| engine.attester.evidence()).flatten();
     let id = entry.key.id(version).ok_or(KmsError::NoSuchKey)?;
@@ -434,6 +438,7 @@ fn name_of(action: Action) -> &'static str {
 /// Of the message; a caller's own SHA-256 hash is taken as it is.
 fn digest_of(message: &Message) -> Hash {
     match message {
+        Message::Whole(_) if ron_core::mutant!("kms.another_digest_told") => sha256(b""),
         Message::Whole(bytes) => sha256(bytes),
         Message::Prehashed { digest, .. } => match Hash::try_from(&digest[..]) {
             Ok(hash) => hash,

@@ -74,6 +74,8 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "dht.lookup_never_ends",
         "dht.names_believed",
         "dht.network_unchecked",
+        "dht.never_republished",
+        "dht.older_wins",
         "dht.signature_unchecked",
         "dht.two_writers",
     ],

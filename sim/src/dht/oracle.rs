@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod lookup_ends;
 pub mod network_apart;
 pub mod one_writer;
+pub mod republished;
 pub mod returned_is_valid;
 pub mod subnets;
 pub mod table_sound;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use bytes::Bytes;
 use ron_core::seam::BoxFuture;
@@ -68,11 +69,21 @@ pub const CALLS: &[CallKind] = &[
         |c, op| Box::pin(data_key(c, op)),
     ),
     call("kms.disable", "disables version 1 of key `arg`", |c, op| {
-        Box::pin(switch(c, op, "disable"))
+        Box::pin(switch(c, op, Kind::Signs, "disable"))
     }),
     call("kms.enable", "enables version 1 of key `arg`", |c, op| {
-        Box::pin(switch(c, op, "enable"))
+        Box::pin(switch(c, op, Kind::Signs, "enable"))
     }),
+    call(
+        "kms.disable_wrapping",
+        "disables version 1 of wrapping key `arg`",
+        |c, op| Box::pin(switch(c, op, Kind::Wraps, "disable")),
+    ),
+    call(
+        "kms.enable_wrapping",
+        "enables version 1 of wrapping key `arg`",
+        |c, op| Box::pin(switch(c, op, Kind::Wraps, "enable")),
+    ),
     call(
         "kms.sign_op_other",
         "signs another message under operation id `arg`",
@@ -300,6 +311,18 @@ impl Client<'_> {
     fn message(&self) -> String {
         B64.encode(self.op.key.to_be_bytes())
     }
+
+    /// Tells the digests of what was signed, as the record must have them.
+    fn tell_messages<'m>(&self, answer: &Answer, messages: impl Iterator<Item = &'m [u8]>) {
+        let seq = answer.body["receipt"]["seq"].as_u64().unwrap_or(u64::MAX);
+        let digests = super::oracle::digests_told::shown(messages.map(|message| {
+            let digest = digest::digest(&digest::SHA256, message);
+            digest.as_ref().try_into().unwrap_or_default()
+        }));
+        let on = &self.op.on;
+        self.clients
+            .tell("client.message", seq, format_args!("{on} {digests}"));
+    }
 }
 
 /// Which version an answer is by.
@@ -340,6 +363,7 @@ async fn sign_by(clients: &Clients, op: &Op, choice: Choice, name: impl FnOnce(&
     let tenant = op.arg / SLOTS;
     clients.tell("client.sign_us", took, format_args!("t{tenant}"));
     client.tell_receipt("client.signed", &answer, choice);
+    client.tell_messages(&answer, [&op.key.to_be_bytes()[..]].into_iter());
     let by = answer.body["kid"].as_str().unwrap_or_default().to_owned();
     let signatures = answer.body["sigs"].clone();
     client.known().change(&op.on, Kind::Signs, op.arg, |key| {
@@ -370,8 +394,8 @@ async fn sign_op_with(clients: Clients, op: Op, variant: u64) {
         return;
     };
     let id = format!("op-{}", op.arg);
-    let message = B64.encode((op.arg + (variant << 32)).to_be_bytes());
-    let body = json!({ "kid": key.kid, "message": message, "op_id": id });
+    let message = (op.arg + (variant << 32)).to_be_bytes();
+    let body = json!({ "kid": key.kid, "message": B64.encode(message), "op_id": id });
     let answer = client.ask("kms.sign", "POST", "/v1/kms/sign", &body).await;
     if let Some(answer) = answer {
         let sigs = blake3::hash(answer.body["sigs"].to_string().as_bytes()).to_hex();
@@ -382,6 +406,7 @@ async fn sign_op_with(clients: Clients, op: Op, variant: u64) {
             format_args!("{} {seq} {} for message {variant}", op.on, &sigs[..16]),
         );
         client.tell_receipt("client.signed", &answer, Choice::Kept);
+        client.tell_messages(&answer, [&message[..]].into_iter());
     }
 }
 
@@ -393,13 +418,13 @@ async fn batch(clients: Clients, op: Op) {
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
-    let messages: Vec<Value> = (0..16)
-        .map(|n| json!({ "message": B64.encode([n, op.key as u8]) }))
-        .collect();
-    let body = json!({ "kid": key.kid, "messages": messages });
+    let messages: Vec<[u8; 2]> = (0..16).map(|n| [n, op.key as u8]).collect();
+    let items = messages.iter().map(|m| json!({ "message": B64.encode(m) }));
+    let body = json!({ "kid": key.kid, "messages": items.collect::<Vec<Value>>() });
     let answer = client.ask("kms.batch", "POST", "/v1/kms/sign", &body).await;
     if let Some(answer) = answer {
         client.tell_receipt("client.signed", &answer, Choice::Head);
+        client.tell_messages(&answer, messages.iter().map(|m| &m[..]));
     }
 }
 
@@ -454,10 +479,18 @@ async fn verify(clients: Clients, op: Op) {
         return;
     };
     let body = json!({ "kid": by, "message": message, "sigs": sigs });
-    let answer = client
-        .ask("kms.verify", "POST", "/v1/kms/verify", &body)
+    let (outcome, bytes) = client
+        .send("kms.verify", "POST", "/v1/kms/verify", &body)
         .await;
-    if let Some(answer) = answer {
+    let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if let (Outcome::Answered(409), Some(code)) = (&outcome, answer["code"].as_str()) {
+        clients.tell("client.verify_refused", 0, format_args!("{code} {by}"));
+    }
+    if outcome == Outcome::Answered(200) {
+        let answer = Answer {
+            body: answer,
+            began_us: 0,
+        };
         let valid = answer.body["valid"] == Value::Bool(true);
         let age = answer.body["cache_age_ms"].as_u64();
         clients.tell("client.verified", u64::from(valid), format_args!("{by}"));
@@ -505,6 +538,8 @@ async fn unwrap(clients: Clients, op: Op) {
         .ask("kms.unwrap", "POST", "/v1/kms/unwrap", &body)
         .await;
     if let Some(answer) = answer {
+        let (on, began) = (&op.on, answer.began_us);
+        clients.tell("client.opened", 0, format_args!("{on} {name} {began} -"));
         let same = answer.body["plaintext"] == Value::String(plain);
         clients.tell("client.unwrapped", u64::from(same), format_args!("{name}"));
     }
@@ -527,12 +562,12 @@ async fn data_key(clients: Clients, op: Op) {
     }
 }
 
-async fn switch(clients: Clients, op: Op, how: &'static str) {
+async fn switch(clients: Clients, op: Op, kind: Kind, how: &'static str) {
     let client = Client {
         clients: &clients,
         op: &op,
     };
-    let Some(key) = client.key(Kind::Signs).await else {
+    let Some(key) = client.key(kind).await else {
         return;
     };
     let path = format!("/v1/kms/keys/{}/versions/1/{how}", key.kid);

@@ -2,6 +2,8 @@
 
 pub mod accounted;
 pub mod covered_at_stop;
+pub mod destroyed_in_time;
+pub mod digests_told;
 pub mod disabled_never_signs;
 pub mod fair;
 pub mod heads;

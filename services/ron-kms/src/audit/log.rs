@@ -311,6 +311,9 @@ impl AuditLog {
             }
         }
         self.len += flight.batch.bytes().len() as u64;
+        if ron_core::mutant!("kms.batch_overwritten") && flight.batch.bytes().len() > 4096 {
+            self.len -= 1;
+        }
         if let Some(end) = flight.reserve {
             self.ledger.reserve(end);
         }
@@ -348,7 +351,9 @@ impl AuditLog {
             self.ledger.release(seq);
         }
         for seq in flight.settled {
-            self.ledger.lose_settled(seq, GapReason::AppendFailed);
+            if !ron_core::mutant!("kms.failed_batch_untold") {
+                self.ledger.lose_settled(seq, GapReason::AppendFailed);
+            }
         }
         self.open_intents.extend(flight.outcomes);
         if !ron_core::mutant!("kms.gap_lost_with_batch") {

@@ -179,12 +179,18 @@ impl Key {
     /// Does a signature of this version count? Also below the minimum and while disabled.
     pub fn may_verify(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_use(Use::Sign)?;
+        if ron_core::mutant!("kms.disabled_verifies_not") {
+            return self.check_enabled(version, now);
+        }
         self.check_alive(version, now).map(|_| ())
     }
 
     /// Below the minimum too, since what was wrapped must come back; not while disabled.
     pub fn may_unwrap(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_use(Use::Wrap)?;
+        if ron_core::mutant!("kms.disabled_unwraps") {
+            return self.check_alive(version, now).map(|_| ());
+        }
         self.check_enabled(version, now)
     }
 
@@ -256,6 +262,9 @@ impl Key {
     /// In time only. The version comes back disabled: using it again is a decision of its own.
     pub fn cancel_destroy(&mut self, version: u32, now: WallMs) -> Result<(), Refusal> {
         match self.state(version, now)? {
+            State::Scheduled { .. } if ron_core::mutant!("kms.cancel_enables") => {
+                self.set(version, State::Enabled);
+            }
             State::Scheduled { .. } => self.set(version, State::Disabled),
             State::Destroyed { .. } => return Err(Refusal::Destroyed(version)),
             State::Enabled | State::Disabled => return Err(Refusal::NotScheduled(version)),
@@ -267,7 +276,8 @@ impl Key {
     pub fn destroy_due(&mut self, now: WallMs) -> Vec<u32> {
         let mut due = Vec::new();
         for (&number, version) in &mut self.versions {
-            if matches!(version.state, State::Scheduled { at_ms } if at_ms <= now) {
+            let early = ron_core::mutant!("kms.destroyed_early");
+            if matches!(version.state, State::Scheduled { at_ms } if at_ms <= now || early) {
                 version.state = State::Destroyed { at_ms: now };
                 due.push(number);
             }
@@ -294,11 +304,15 @@ impl Key {
         for (number, state) in &told.states {
             if let Some(version) = self.versions.get_mut(number)
                 && !matches!(version.state, State::Destroyed { .. })
+                && !ron_core::mutant!("kms.state_not_followed")
             {
                 version.state = *state;
             }
         }
-        let minimum = told.min_version.min(self.head());
+        let minimum = match ron_core::mutant!("kms.minimum_not_followed") {
+            true => 0,
+            false => told.min_version.min(self.head()),
+        };
         self.policy.min_version = self.policy.min_version.max(minimum);
         lost
     }

@@ -1,5 +1,5 @@
-//! A version that was disabled, scheduled for destruction or put below the minimum signs nothing that was asked
-//! for afterwards.
+//! A version that was disabled, scheduled for destruction or put below the minimum signs, wraps and opens nothing that
+//! was asked for afterwards; below the minimum it still opens.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.disabled_never_signs",
-    law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed by it",
+    law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed, wrapped or opened by it",
     make: || Box::new(DisabledNeverSigns::default()),
 };
 
@@ -58,16 +58,21 @@ impl Oracle for DisabledNeverSigns {
                 *self.enabling.entry(detail.clone()).or_insert(1) -= 1;
                 self.enabled.insert(detail.clone(), now);
             }
-            "client.signed" if !detail.ends_with(" kept") => {
+            used @ ("client.signed" | "client.used" | "client.opened")
+                if !detail.ends_with(" kept") =>
+            {
                 let Some(told) = Told::parse(detail) else {
                     return Ok(());
                 };
-                self.check_minimum(&told)?;
+                // What was wrapped must come back, also below the minimum.
+                if used != "client.opened" {
+                    self.check_minimum(&told)?;
+                }
                 let name = format!("{} {}", told.node, told.key);
                 let since = self.disabled.get(&name);
                 if let Some(since) = since.filter(|since| told.began_us > **since) {
                     return Err(format!(
-                        "{name} was disabled at {since} us and signed what was asked for at {} us",
+                        "{name} was disabled at {since} us and did what was asked for at {} us",
                         told.began_us
                     ));
                 }

@@ -7,7 +7,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.results_hold",
-    law: "a signature that was answered verifies, for its message alone, and a wrapped blob opens to what went in",
+    law: "a signature that was answered verifies, for its message alone and whatever its version may still do, and a wrapped blob opens to what went in",
     make: || Box::new(ResultsHold),
 };
 
@@ -25,6 +25,13 @@ impl Oracle for ResultsHold {
                 id: 0,
                 detail,
             } => Err(format!("a signature by {detail} does not verify")),
+            What::Probe {
+                event: "client.verify_refused",
+                detail,
+                ..
+            } if detail.starts_with("version_disabled") || detail.starts_with("below_min") => {
+                Err(format!("a signature is not verified: {detail}"))
+            }
             What::Probe {
                 event: "client.unwrapped",
                 id: 0,
