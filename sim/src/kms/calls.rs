@@ -487,12 +487,8 @@ async fn verify(clients: Clients, op: Op) {
         clients.tell("client.verify_refused", 0, format_args!("{code} {by}"));
     }
     if outcome == Outcome::Answered(200) {
-        let answer = Answer {
-            body: answer,
-            began_us: 0,
-        };
-        let valid = answer.body["valid"] == Value::Bool(true);
-        let age = answer.body["cache_age_ms"].as_u64();
+        let valid = answer["valid"] == Value::Bool(true);
+        let age = answer["cache_age_ms"].as_u64();
         clients.tell("client.verified", u64::from(valid), format_args!("{by}"));
         if let Some(age) = age {
             clients.tell("client.verified_stale", age, format_args!("{}", op.on));
