@@ -27,7 +27,7 @@ sim: seeded simulations of the RON services
   sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
   sim replay FILE                            a bug file
   sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
-  sim mutants [BUG…]                         plants each bug and hunts it (needs: cargo mutants-gate)
+  sim mutants [BUG…] [--runs N] [--hunts N]  plants each bug and hunts it (needs: cargo mutants-gate)
   sim explain FILE | NAME --seed N [--html FILE] [--perfetto FILE]
                                              which faults it needs, where it parts from a run that passes
   sim models [MODEL…]                        checks every state of the models
@@ -80,7 +80,9 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         ),
         "replay" => replay_bug(&root, &Args::parse(rest, &["--plant", "--mutant"])?),
         "coverage" => cli_gates::coverage(&root, &Args::parse(rest, &["--seeds", "--jobs"])?),
-        "mutants" => cli_gates::mutants(&root, &Args::parse(rest, &["--jobs"])?),
+        "mutants" => {
+            cli_gates::mutants(&root, &Args::parse(rest, &["--jobs", "--runs", "--hunts"])?)
+        }
         "explain" => explain::explain(
             &root,
             &Args::parse(rest, &["--seed", "--html", "--perfetto", "--plant"])?,

@@ -19,9 +19,17 @@ use crate::{
     scenario::{self, Scenario},
 };
 
-/// Runs that a bug may survive from one first seed.
-pub const BUDGET: u64 = 400;
-/// Hunts for each bug, each from a first seed of its own.
+/// How hard a bug is hunted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Runs that a bug may survive from one first seed.
+    pub runs: u64,
+    /// Hunts for each bug, each from a first seed of its own.
+    pub hunts: u64,
+    pub jobs: usize,
+}
+
+pub const RUNS: u64 = 400;
 pub const HUNTS: u64 = 5;
 
 /// True if this build has the planted bugs.
@@ -63,7 +71,7 @@ impl Hunted {
         let Some(median) = self.median() else {
             let missed = self.hunts.iter().filter(|hunt| hunt.is_none()).count();
             let hunts = self.hunts.len();
-            return format!("{name:<34} MISSED in {missed} of {hunts} hunts of {BUDGET} runs");
+            return format!("{name:<34} MISSED in {missed} of {hunts} hunts");
         };
         let catches = self.hunts.iter().flatten();
         let mut by: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -98,34 +106,34 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
     names
 }
 
-/// Bugs of the kernel in what the simulator's own service does not use, by how their names begin, and the service that
-/// does.
-const IN_SERVICES: &[(&str, &str)] = &[("durable.", "dht/")];
-
-/// The scenarios that are there for a bug: a service's where the service takes part, the kernel's where no service does
-/// but the simulator's own.
+/// The scenarios that are there for a bug: a service's where the service takes part, the kernel's in its own and in those
+/// of the service that uses most of it.
 fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
-    let kernel = mutant.is_some_and(|name| ron_core::POINTS.mutants.contains(&name));
-    let elsewhere = IN_SERVICES
-        .iter()
-        .find(|(bug, _)| mutant.is_some_and(|name| name.starts_with(bug)));
-    let has = |scenario: &&Scenario| {
-        let points = catalogue::points(scenario);
-        if let Some((_, service)) = elsewhere {
-            return scenario.name.starts_with(service);
+    let Some(mutant) = mutant else {
+        return scenarios.to_vec();
+    };
+    let of_kernel = ron_core::POINTS.mutants.contains(&mutant);
+    let has = |scenario: &&Scenario| match of_kernel {
+        true => {
+            !scenario::is_of_a_service(&scenario.name) || scenario.name.starts_with(MOST_OF_KERNEL)
         }
-        let here = mutant.is_none_or(|name| points.iter().any(|p| p.mutants.contains(&name)));
-        here && !(kernel && scenario::is_of_a_service(&scenario.name))
+        false => {
+            let points = catalogue::points(scenario);
+            points.iter().any(|p| p.mutants.contains(&mutant))
+        }
     };
     scenarios.iter().filter(has).cloned().collect()
 }
 
+/// Begins the names of scenarios whose service uses more of the kernel than any other.
+const MOST_OF_KERNEL: &str = "kms/";
+
 /// Hunts one bug; `None` hunts for false alarms in the tree as it is.
-pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, jobs: usize) -> Hunted {
+pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, effort: Effort) -> Hunted {
     let scenarios = &grounds(scenarios, mutant)[..];
     let mut hunts: Vec<Option<Catch>> = Vec::new();
-    for n in 0..HUNTS {
-        hunts.push(hunt_from(scenarios, mutant, 1 + n * 10_000, jobs));
+    for n in 0..effort.hunts {
+        hunts.push(hunt_from(scenarios, mutant, 1 + n * 10_000, effort));
         // A bug that got away once is missed; more hunts would only take time.
         if mutant.is_some() && hunts.last().is_some_and(Option::is_none) {
             break;
@@ -142,7 +150,7 @@ fn hunt_from(
     scenarios: &[Scenario],
     mutant: Option<&str>,
     first_seed: u64,
-    jobs: usize,
+    effort: Effort,
 ) -> Option<Catch> {
     let begin = Instant::now();
     let (next, best) = (AtomicU64::new(0), Mutex::new(None::<Catch>));
@@ -153,12 +161,12 @@ fn hunt_from(
     };
     let count = scenarios.len() as u64;
     std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
+        for _ in 0..effort.jobs.max(1) {
             scope.spawn(|| {
                 loop {
                     let turn = next.fetch_add(1, Ordering::Relaxed);
                     let found = best.lock().unwrap().as_ref().map(|catch| catch.runs);
-                    if turn >= BUDGET || found.is_some_and(|runs| turn >= runs) {
+                    if turn >= effort.runs || found.is_some_and(|runs| turn >= runs) {
                         return;
                     }
                     let scenario = &scenarios[(turn % count) as usize];
@@ -221,6 +229,11 @@ mod tests {
     fn the_tree_without_a_bug_raises_no_alarm() {
         let root = crate::scenario::root();
         let scenario = Scenario::load(&root, "late-subscriber").expect("it is there");
-        assert!(hunt_from(&[scenario], None, 500, 1).is_none());
+        let effort = Effort {
+            runs: 200,
+            hunts: 1,
+            jobs: 1,
+        };
+        assert!(hunt_from(&[scenario], None, 500, effort).is_none());
     }
 }

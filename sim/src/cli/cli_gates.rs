@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode};
 use super::{Args, Wrong, load_all, print_failure};
 use crate::{
     coverage::{self, Exempt},
-    mutants::{self, HUNTS},
+    mutants::{self, Effort, HUNTS, RUNS},
     scenario,
     sweep::{self, Sweep},
 };
@@ -79,13 +79,22 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         args.names.is_empty() || args.names.iter().any(|word| stands_for(word, name))
     };
     let chosen: Vec<&String> = known.iter().filter(|name| asked(name)).collect();
+    let effort = Effort {
+        runs: args.number("--runs")?.unwrap_or(RUNS),
+        hunts: args.number("--hunts")?.unwrap_or(HUNTS),
+        jobs: args.jobs()?,
+    };
+    if effort.runs * effort.hunts == 0 {
+        let allowed = "--runs and --hunts take numbers from 1; 0 hunts nothing";
+        return Err(Wrong(allowed.to_owned()));
+    }
     println!(
-        "{:<34} {:<28} {:<26} median of {HUNTS} hunts",
-        "planted bug", "caught by", "in"
+        "{:<34} {:<28} {:<26} median of {} hunts of {} runs at most",
+        "planted bug", "caught by", "in", effort.hunts, effort.runs
     );
-    let (jobs, mut caught, mut missed) = (args.jobs()?, 0, 0);
+    let (mut caught, mut missed) = (0, 0);
     for name in chosen {
-        let hunted = mutants::hunt(&scenarios, Some(name), jobs);
+        let hunted = mutants::hunt(&scenarios, Some(name), effort);
         println!("{}", hunted.line());
         if hunted.caught() {
             caught += 1;
@@ -93,7 +102,7 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
             missed += 1;
         }
     }
-    let clean = mutants::hunt(&scenarios, None, jobs);
+    let clean = mutants::hunt(&scenarios, None, effort);
     let alarms = clean.hunts.iter().flatten().count();
     for alarm in clean.hunts.iter().flatten() {
         println!(
@@ -103,7 +112,7 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     }
     println!(
         "{alarms} false alarms in {} runs without a bug",
-        HUNTS * mutants::BUDGET
+        effort.hunts * effort.runs
     );
     println!("{caught} caught, {missed} missed");
     Ok(if missed + alarms == 0 {
