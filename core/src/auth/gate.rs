@@ -7,7 +7,7 @@
 use std::{
     net::IpAddr,
     sync::{Arc, OnceLock},
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use arc_swap::ArcSwap;
@@ -69,6 +69,10 @@ impl Gate {
         keys.generation = self.keys.load().generation + 1;
         self.keys.store(Arc::new(keys));
         self.tell_readiness();
+    }
+
+    pub(super) fn keys_fetched_at(&self) -> Option<Instant> {
+        self.keys.load().fetched_at
     }
 
     pub fn has_keys(&self) -> bool {

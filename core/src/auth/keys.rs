@@ -3,7 +3,7 @@
 //! Always: a key knows which algorithms it may be used with, by its own type; symmetric keys are never
 //! accepted (whoever can read them could sign); a set is bounded in bytes and in keys.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -15,6 +15,8 @@ pub struct KeySet {
     keys: BTreeMap<String, Key>,
     /// Which set this is, counted by the gate: tokens verified under another one do not count.
     pub(super) generation: u64,
+    /// When they came from the issuer: a refresher that is started again must not trust them any longer than the first.
+    pub(super) fetched_at: Option<Instant>,
 }
 
 #[derive(Clone)]
@@ -87,7 +89,7 @@ impl KeySet {
         }
         Ok(KeySet {
             keys,
-            generation: 0,
+            ..KeySet::default()
         })
     }
 

@@ -1,8 +1,11 @@
 //! When keys are fetched, and what a fetch does to the gate.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    pin::Pin,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use axum::body::Body;
@@ -309,4 +312,37 @@ fn a_body_that_never_ends_is_given_up_at_the_deadline() {
     let got = world.run(fetch(&env, &url, secs(2)));
     assert!(matches!(got, Err(FetchError::Timeout)));
     assert_eq!(world.elapsed(), secs(2));
+}
+
+/// A refresher that failed and was started again finds keys that another one fetched.
+#[test]
+fn keys_that_a_refresher_inherits_are_dropped_as_late_as_its_own() {
+    let (issuer, telemetry) = (issuer(&[1]), Telemetry::new("x", ""));
+    let world = world(&issuer);
+    let (env, gate) = (world.env(), gate(&telemetry));
+    let run = |script: Pin<Box<dyn Future<Output = ()> + '_>>| {
+        let url = http::Uri::from_static("https://issuer.test/keys");
+        let (policy, kernel) = (JwksPolicy::default(), telemetry.kernel().clone());
+        world.run(refresh_loop(
+            env.clone(),
+            gate.clone(),
+            url,
+            policy,
+            kernel,
+            script,
+        ));
+    };
+    run(Box::pin(env.sleep(secs(1))));
+    assert!(gate.has_keys());
+    *issuer.answer.lock().unwrap() = Box::new(|| {
+        let mut away = http::Response::new(Body::empty());
+        *away.status_mut() = StatusCode::BAD_GATEWAY;
+        away
+    });
+    for _ in 0..3 {
+        run(Box::pin(env.sleep(secs(1000))));
+        assert!(gate.has_keys());
+    }
+    run(Box::pin(env.sleep(secs(700))));
+    assert!(!gate.has_keys(), "an hour is over");
 }
