@@ -155,8 +155,12 @@ impl Admission {
         crate::sometimes!("admission.draining");
         self.kernel.not_ready.with(&["draining"]).inc();
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining")
-            .detail("the service is shutting down")
-            .retry_after(COME_BACK_AFTER);
+            .detail("the service is shutting down");
+        let problem = if crate::mutant!("admission.no_retry_after") {
+            problem
+        } else {
+            problem.retry_after(COME_BACK_AFTER)
+        };
         Err(self.refuse(Reject::Draining, problem))
     }
 
@@ -258,7 +262,12 @@ impl Admission {
                 response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
             }
             Ok(Err(never)) => match never {},
-            Err(_) => self.deadline_exceeded().into_response(),
+            Err(_) => {
+                if crate::mutant!("admission.permit_lost_at_deadline") {
+                    std::mem::forget(permit);
+                }
+                self.deadline_exceeded().into_response()
+            }
         }
     }
 

@@ -54,7 +54,12 @@ impl Bus {
     pub fn publish(&self, event: KernelEvent) {
         let shared = &self.0.0;
         let wakers = shared.lock().publish(event, shared.capacity);
-        wakers.into_iter().for_each(Waker::wake);
+        let most = if crate::mutant!("bus.wakes_one") {
+            1
+        } else {
+            usize::MAX
+        };
+        wakers.into_iter().take(most).for_each(Waker::wake);
     }
 
     /// Sees what is published from now on.

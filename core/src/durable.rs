@@ -23,7 +23,9 @@ pub fn replace(disk: &dyn Disk, path: &str, contents: &[u8]) -> io::Result<Arc<d
         file.sync()?;
     }
     disk.rename(&beside, path)?;
-    disk.sync_dir(directory(path))?;
+    if !crate::mutant!("durable.directory_unsynced") {
+        disk.sync_dir(directory(path))?;
+    }
     Ok(file)
 }
 

@@ -114,7 +114,13 @@ impl Lifecycle {
     /// Why the tasks of this name hold readiness closed, if one does.
     pub fn gate_reason(&self, name: &str) -> Option<&'static str> {
         let named = self.tasks.values().filter(|t| t.rules.name == name);
-        match named.map(|t| t.gate).max()? {
+        let gates = named.map(|t| t.gate);
+        let gate = if crate::mutant!("lifecycle.gate_of_the_best") {
+            gates.min()?
+        } else {
+            gates.max()?
+        };
+        match gate {
             GateState::Open => None,
             GateState::Restarting => Some("restarting"),
             GateState::Flapping => Some("failing again and again"),
@@ -198,13 +204,15 @@ impl Lifecycle {
         }
         let counts = self.counts.entry(rules.kind).or_default();
         counts.alive -= 1;
-        if how == Ended::Panicked {
+        let unseen = self.stage != Stage::Running && crate::mutant!("lifecycle.panic_uncounted");
+        if how == Ended::Panicked && !unseen {
             counts.panicked += 1;
         }
         if state == TaskState::Stopping && how == Ended::Finished {
             counts.canceled += 1;
         }
-        let done = how == Ended::Finished && !rules.long_lived;
+        let done = how == Ended::Finished
+            && (!rules.long_lived || crate::mutant!("lifecycle.return_is_done"));
         if self.stage == Stage::Running && state == TaskState::Alive && !done {
             self.fail(id, now, rng, &mut out);
         } else {

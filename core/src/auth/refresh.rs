@@ -78,6 +78,12 @@ impl JwksCache {
         }
     }
 
+    /// Keys are there already, from a fetch at that time: they grow stale from then on, whoever looks after them.
+    pub fn holding(mut self, fetched_at: Option<Instant>) -> Self {
+        self.drop_at = fetched_at.map(|at| at + self.policy.usable_for);
+        self
+    }
+
     pub fn poll_next(&mut self, now: Instant) -> Next {
         if self.drop_at.is_some_and(|at| now >= at) {
             self.drop_at = None;
@@ -121,6 +127,7 @@ impl JwksCache {
         let cooled = self
             .last_attempt
             .is_none_or(|at| now >= at + self.policy.unknown_kid_cooldown);
+        let cooled = cooled || crate::mutant!("auth.cooldown_ignored");
         if cooled && !self.in_flight {
             self.due = self.due.min(now);
         }
@@ -137,7 +144,7 @@ pub async fn refresh_loop(
     stop: impl Future<Output = ()>,
 ) {
     let mut stop = std::pin::pin!(stop);
-    let mut cache = JwksCache::new(policy, env.now());
+    let mut cache = JwksCache::new(policy, env.now()).holding(gate.keys_fetched_at());
     let mut rng = env.rng();
     loop {
         match cache.poll_next(env.now()) {
@@ -148,7 +155,8 @@ pub async fn refresh_loop(
                     fetched = fetch(&env, &url, policy.timeout) => fetched,
                 };
                 match fetched {
-                    Ok((keys, max_age)) => {
+                    Ok((mut keys, max_age)) => {
+                        keys.fetched_at = Some(env.now());
                         gate.set_keys(keys);
                         cache.handle_fetched(env.now(), max_age);
                     }
@@ -164,7 +172,9 @@ pub async fn refresh_loop(
             }
             Next::Drop => {
                 tracing::error!(%url, "keys are too old to be trusted and were dropped");
-                gate.set_keys(KeySet::default());
+                if !crate::mutant!("auth.never_dropped") {
+                    gate.set_keys(KeySet::default());
+                }
             }
             Next::Wait(at) => tokio::select! {
                 biased;

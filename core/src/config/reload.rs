@@ -79,7 +79,9 @@ impl<T: Settings + Clone + Send + Sync> Reloadable<T> {
         }
         // With old values kept, the rules are asked again: a mixture must hold as well.
         let mixed = build(set, &self.rules)?;
-        self.current.store(Arc::new(mixed.config.clone()));
+        if !crate::mutant!("config.reload_ignored") {
+            self.current.store(Arc::new(mixed.config.clone()));
+        }
         *loaded = mixed;
         Ok(report)
     }

@@ -107,7 +107,12 @@ impl<T> Ring<T> {
         if !self.is_full() {
             return None;
         }
-        let oldest = self.items.iter().position(|item| !keep(item))?;
+        let free = |item: &T| !keep(item);
+        let oldest = if crate::mutant!("queue.drops_newest") {
+            self.items.iter().rposition(free)?
+        } else {
+            self.items.iter().position(free)?
+        };
         self.dropped += 1;
         self.items.remove(oldest)
     }

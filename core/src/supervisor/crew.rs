@@ -299,7 +299,11 @@ impl Crew {
         let member = (self.members.get_mut(&id)).expect("a task is a member before it starts");
         let context = TaskContext {
             env: self.env.clone(),
-            stop: member.stop.clone(),
+            stop: if incarnation > 0 && crate::mutant!("supervisor.restarted_deaf") {
+                Shutdown::new()
+            } else {
+                member.stop.clone()
+            },
             incarnation,
             worker: member.rules.worker.unwrap_or(0),
         };

@@ -157,7 +157,9 @@ impl Appender {
         };
         match written {
             Ok(Ok(())) => {
-                self.failures = 0;
+                if !ron_core::mutant!("kms.failures_kept") {
+                    self.failures = 0;
+                }
                 let acts = auditor.step(|log| log.handle_appended());
                 auditor.spec("spec.kms.audit.appended", auditor.size());
                 auditor.tell_reserved();

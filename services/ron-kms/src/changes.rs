@@ -146,7 +146,10 @@ async fn rotate(
 ) -> Result<Reply, KmsError> {
     let mut key = entry.key.clone();
     let head = key.head();
-    if let Some(expected) = from.filter(|from| *from != head) {
+    if let Some(expected) = from.filter(|from| match ron_core::mutant!("kms.rotates_twice") {
+        true => *from > head,
+        false => *from != head,
+    }) {
         return Err(KmsError::HeadMoved { expected, head });
     }
     let version = key.rotate(engine.env.wall_ms())?;
@@ -199,7 +202,10 @@ async fn set_policy(
     let (turn, entry) = begin(engine, caller, &kid).await?;
     let mut key = entry.key.clone();
     key.set_policy(policy)?;
-    let version = policy.min_version;
+    let version = match ron_core::mutant!("kms.policy_told_as_before") {
+        true => entry.key.policy().min_version,
+        false => policy.min_version,
+    };
     let changes = vec![(version, KeyChange::MinVersion { version })];
     commit(engine, turn, key, &caller.actor, changes, None).await
 }

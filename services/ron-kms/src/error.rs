@@ -93,6 +93,9 @@ impl KmsError {
             KmsError::BatchTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             KmsError::Invalid(_) => StatusCode::BAD_REQUEST,
             KmsError::BackendDamaged(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            KmsError::Store(_) if ron_core::mutant!("kms.store_trouble_internal") => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             KmsError::Draining
             | KmsError::WorkerLost
             | KmsError::Nonce(_)

@@ -97,10 +97,11 @@ impl KeyIndex {
     pub fn with(&self, entry: Entry) -> KeyIndex {
         let mut keys = self.keys.clone();
         keys.insert(entry.key.kid().clone(), Arc::new(entry));
-        KeyIndex {
-            keys,
-            ..KeyIndex::default()
-        }
+        let key_sets = match ron_core::mutant!("kms.key_set_stale") {
+            true => self.key_sets.clone(),
+            false => Arc::default(),
+        };
+        KeyIndex { keys, key_sets }
     }
 
     pub fn from_stored(stored: Vec<StoredKey>) -> Result<KeyIndex, KmsError> {

@@ -66,7 +66,11 @@ impl Nonces {
                     Ok(nonce) => return Ok(nonce),
                     Err(NonceError::NeedsReserve) => {
                         ron_core::sometimes!("kms.nonces_reserved");
-                        tracker.reserve(self.range)?
+                        let mark = tracker.reserve(self.range)?;
+                        if ron_core::mutant!("kms.nonces_reserved_early") {
+                            let _ = tracker.reserved(mark);
+                        }
+                        mark
                     }
                     Err(error) => {
                         ron_core::sometimes!("kms.nonces_behind_log");

@@ -34,6 +34,9 @@ impl TenantQuota {
     pub fn try_enter(&self, tenant: &Arc<str>) -> Option<Permit> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(tenant) {
+            Some(count) if *count + 1 >= self.max && ron_core::mutant!("kms.quota_one_short") => {
+                return None;
+            }
             Some(count) if *count >= self.max && !ron_core::mutant!("kms.quota_ignored") => {
                 return None;
             }

@@ -43,7 +43,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut open = true;
-    while open || !running.is_empty() {
+    while open || (!running.is_empty() && !ron_core::mutant!("kms.stop_drops_running")) {
         tokio::select! {
             biased;
             Some(()) = running.next(), if !running.is_empty() => {}
