@@ -6,6 +6,7 @@
 
 mod api;
 pub mod config;
+mod drills;
 pub mod log;
 mod store;
 pub mod topology;
@@ -195,6 +196,18 @@ fn wire(
         supervisor.task(
             TaskSpec::new(parts.ticker.name, parts.ticker.kind, work),
             move |context| worker::tick(shared.clone(), context.stop),
+        );
+    }
+    if config.drills {
+        let shared = app.clone();
+        supervisor.task(
+            TaskSpec::new(parts.drills.name, parts.drills.kind, work),
+            move |context| drills::run(shared.clone(), context.stop),
+        );
+        let shared = app.clone();
+        supervisor.task(
+            TaskSpec::new(parts.drills_disk.name, parts.drills_disk.kind, work),
+            move |context| drills::disk::run(shared.clone(), context.stop),
         );
     }
     if config.late_ms > 0 {

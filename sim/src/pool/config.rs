@@ -21,6 +21,8 @@ ron_core::settings! {
         ready_while_restarting: bool = true, restart;
         /// A task that sleeps again and again and tells how long each sleep lasted.
         ticker: bool = false, restart;
+        /// Two tasks that put the kernel's parts through random use and compare them with plain references.
+        drills: bool = false, restart;
         /// A task that asks for the shutdown signal only this long after its start; 0 for none.
         late_ms: u64 = 0 => 0..=600_000, restart;
     }

@@ -77,35 +77,9 @@ impl State {
 
     /// The open file, with nothing behind `good_len`.
     fn ready(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Arc<dyn DiskFile>> {
-        let file = match &self.file {
-            Some(file) => file.clone(),
-            None => {
-                let file = disk.open(LOG_FILE, Open::Create)?;
-                disk.sync_dir("")?;
-                let mut bytes = vec![0; file.len()? as usize];
-                let mut at = 0;
-                while at < bytes.len() {
-                    match file.read_at(at as u64, &mut bytes[at..])? {
-                        0 => break,
-                        n => at += n,
-                    }
-                }
-                self.good_len = log::read(&bytes).1 as u64;
-                // If the sync of the last record failed, and the process was killed before it could cut it off, the
-                // system shows what the disk never got, and would never write it.
-                if let Some(last) = self.good_len.checked_sub(log::RECORD as u64) {
-                    file.write_at(last, &bytes[last as usize..self.good_len as usize])?;
-                }
-                if self.good_len < bytes.len() as u64 {
-                    ron_core::sometimes!("pool.tail_cut");
-                    if ron_core::mutant!("pool.torn_tail_kept") {
-                        self.good_len = bytes.len() as u64;
-                    }
-                }
-                self.suspect = true;
-                self.file = Some(file.clone());
-                file
-            }
+        let file = match self.file.clone() {
+            Some(file) => file,
+            None => self.open(disk)?,
         };
         if self.suspect {
             ron_core::sometimes!("pool.tail_suspect");
@@ -113,6 +87,35 @@ impl State {
             file.sync()?;
             self.suspect = false;
         }
+        // Only now: if this sync fails, what was written again below is lost like the first time.
+        self.file = Some(file.clone());
+        Ok(file)
+    }
+
+    fn open(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Arc<dyn DiskFile>> {
+        let file = disk.open(LOG_FILE, Open::Create)?;
+        disk.sync_dir("")?;
+        let mut bytes = vec![0; file.len()? as usize];
+        let mut at = 0;
+        while at < bytes.len() {
+            match file.read_at(at as u64, &mut bytes[at..])? {
+                0 => break,
+                n => at += n,
+            }
+        }
+        self.good_len = log::read(&bytes).1 as u64;
+        // If the sync of the last record failed, and the process was killed before it could cut it off, the
+        // system shows what the disk never got, and would never write it.
+        if let Some(last) = self.good_len.checked_sub(log::RECORD as u64) {
+            file.write_at(last, &bytes[last as usize..self.good_len as usize])?;
+        }
+        if self.good_len < bytes.len() as u64 {
+            ron_core::sometimes!("pool.tail_cut");
+            if ron_core::mutant!("pool.torn_tail_kept") {
+                self.good_len = bytes.len() as u64;
+            }
+        }
+        self.suspect = true;
         Ok(file)
     }
 }

@@ -18,6 +18,8 @@ pub struct Parts {
     pub worker: TaskDecl,
     pub listener: TaskDecl,
     pub ticker: TaskDecl,
+    pub drills: TaskDecl,
+    pub drills_disk: TaskDecl,
     pub late: TaskDecl,
     pub request: TimeoutDecl,
     pub drain: TimeoutDecl,
@@ -72,6 +74,18 @@ pub fn declare(config: &PoolConfig) -> (Topology, Parts) {
             "ticker",
             "1 if `ticker`",
             "sleeps and tells how long it slept",
+            restarted,
+        )),
+        drills: topology.task(task(
+            "drills",
+            "1 if `drills`",
+            "compares parts of the kernel with plain references",
+            restarted,
+        )),
+        drills_disk: topology.task(task(
+            "drills_disk",
+            "1 if `drills`",
+            "writes numbered values and looks for them at its start",
             restarted,
         )),
         late: topology.task(task(
