@@ -7,6 +7,7 @@ use ron_core::points::Points;
 use crate::{
     dht::{DhtService, adversary::Adversary},
     flaky::Flaky,
+    issuer::Issuer,
     kms::KmsService,
     ops,
     oracle::{self, ORACLES},
@@ -29,6 +30,7 @@ pub fn services() -> Vec<Arc<dyn SimService>> {
         Arc::new(KmsService),
         Arc::new(DhtService),
         Arc::new(Adversary),
+        Arc::new(Issuer),
     ]
 }
 

@@ -99,13 +99,13 @@ impl NodeClock {
         if !state.seen {
             state.show(&self.felt, true);
         }
-        let time = SystemTime::UNIX_EPOCH + EPOCH + state.local(world);
-        let off = Duration::from_millis(state.wall_offset_ms.unsigned_abs());
-        if state.wall_offset_ms < 0 {
-            time - off
-        } else {
-            time + off
-        }
+        SystemTime::UNIX_EPOCH + state.wall(world)
+    }
+
+    /// What the wall clock shows, since the epoch, to somebody who is not the node.
+    pub fn shown(&self) -> Duration {
+        let world = timer::elapsed();
+        self.state.lock().unwrap().wall(world)
     }
 
     /// When, in world time, this node's clock will show `at`.
@@ -131,6 +131,17 @@ impl State {
             felt.note("clock.jump");
         }
         self.seen = wall || self.wall_offset_ms == 0;
+    }
+
+    /// Since the epoch.
+    fn wall(&self, world: Duration) -> Duration {
+        let time = EPOCH + self.local(world);
+        let off = Duration::from_millis(self.wall_offset_ms.unsigned_abs());
+        if self.wall_offset_ms < 0 {
+            time - off
+        } else {
+            time + off
+        }
     }
 
     fn local(&self, world: Duration) -> Duration {

@@ -6,14 +6,26 @@
 pub mod backend;
 pub mod calls;
 pub mod oracle;
+pub mod plain_log;
+pub mod token;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use ron_core::{bus::Bus, config::ConfigErrors, db::Db, points::Points, seam::BoxFuture};
+use ron_core::{
+    auth::AuthMode,
+    bus::{Bus, KernelEvent},
+    config::{ConfigErrors, ReloadReport, Reloadable, Sources},
+    db::Db,
+    points::Points,
+    seam::BoxFuture,
+};
 use ron_kms::{
     config::Config,
     keys::Secret,
@@ -25,7 +37,7 @@ use ron_kms::{
 use self::backend::SimBackend;
 use crate::{
     disk::{Image, SimDisk},
-    service::{ProcessContext, SimService, read_config},
+    service::{ProcessContext, SettingsFile, SimService, as_flags},
     trace::StopReport,
 };
 
@@ -67,14 +79,26 @@ impl SimService for KmsService {
 /// supervisor outside would do.
 const REOPEN: Duration = Duration::from_millis(100);
 
-/// A simulated second has hundreds of records, not tens of thousands: so much less room is set aside.
-fn sized_for_a_world(given: &toml::Table) -> Result<Config, ConfigErrors> {
-    let mut config: Config = read_config(given)?;
-    if config.audit.disk_reserve_bytes == Config::default().audit.disk_reserve_bytes {
-        config.audit.disk_reserve_bytes = 256 * 1024;
-    }
-    Ok(config)
+pub fn sized_for_a_world(given: &toml::Table) -> Result<Config, ConfigErrors> {
+    let sources = sources(given, String::new());
+    sources.load("", |_| Vec::new()).map(|loaded| loaded.config)
 }
+
+/// The scenario's settings, which hold against the operator's file.
+fn sources(given: &toml::Table, file: String) -> Sources {
+    let mut cli = as_flags(given);
+    // A simulated second has hundreds of records, not tens of thousands: so much less room is set aside.
+    if !given.contains_key(RESERVE) {
+        cli.push(format!("{RESERVE}={}", 256 * 1024));
+    }
+    Sources {
+        file: Some(("ron-kms.toml".to_owned(), file)),
+        cli,
+        ..Sources::default()
+    }
+}
+
+const RESERVE: &str = "audit.disk_reserve_bytes";
 
 async fn run(process: ProcessContext) -> StopReport {
     let env = process.env.clone();
@@ -100,11 +124,23 @@ async fn run(process: ProcessContext) -> StopReport {
     };
     let found = &service.found;
     env.probe("kms.opened", found.records, format_args!(""));
+    let quota = config.tenant_inflight as u64;
+    env.probe(
+        "kms.tenant_quota",
+        quota,
+        format_args!("{}", config.queue_cap),
+    );
     env.probe(
         "kms.verify_limit",
         config.verify.cache_ttl_ms,
         format_args!(""),
     );
+    if config.auth.mode == AuthMode::Passport {
+        let passport = &config.auth.passport;
+        let (issuer, audience) = (&passport.issuer, &passport.audience);
+        let rules = format_args!("{issuer} {audience}");
+        env.probe("kms.token_rules", passport.leeway_secs, rules);
+    }
     if found.mismatch.is_some() {
         env.probe("kms.refuses_to_sign", found.records, format_args!(""));
     }
@@ -139,19 +175,58 @@ async fn open(process: &ProcessContext, config: &Arc<Config>) -> Result<Service,
     let store = KeyStore::open(env, unlock).await;
     let store = store.map_err(|error| error.to_string())?;
     let backend = SimBackend::new(env, store.kek(), process.chaos.clone());
-    let source = config.clone();
+    let bus = Bus::with_capacity(64);
+    let reloads = Reloads::new(process, &bus)?;
+    let source = reloads.clone();
     let options = Options {
         env: env.clone(),
-        bus: Bus::with_capacity(64),
+        bus,
         config: config.clone(),
-        config_source: Arc::new(move || source.clone()),
+        config_source: Arc::new(move || source.config.current()),
         store,
         backend: Arc::new(backend),
         tls: None,
-        reload: None,
+        reload: Some(Arc::new(move || {
+            let done = reloads.reload();
+            Box::pin(async move { done })
+        })),
         token_keys: None,
     };
     Service::open(options)
         .await
         .map_err(|error| error.to_string())
+}
+
+/// Reads the operator's file anew, as the binary does.
+struct Reloads {
+    config: Reloadable<Config>,
+    given: toml::Table,
+    settings: Arc<SettingsFile>,
+    bus: Bus,
+    count: AtomicU64,
+}
+
+impl Reloads {
+    fn new(process: &ProcessContext, bus: &Bus) -> Result<Arc<Reloads>, String> {
+        process.settings.write("");
+        let given = process.config.clone();
+        let rules = |config: &Config| config.rules();
+        let config = Reloadable::load(&sources(&given, String::new()), "", rules);
+        Ok(Arc::new(Reloads {
+            config: config.map_err(|errors| errors.to_string())?,
+            given,
+            settings: process.settings.clone(),
+            bus: bus.clone(),
+            count: AtomicU64::new(0),
+        }))
+    }
+
+    fn reload(&self) -> Result<ReloadReport, ConfigErrors> {
+        let report = self
+            .config
+            .reload(&sources(&self.given, self.settings.read()))?;
+        let version = 1 + self.count.fetch_add(1, Ordering::Relaxed);
+        self.bus.publish(KernelEvent::ConfigUpdated { version });
+        Ok(report)
+    }
 }

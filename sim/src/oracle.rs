@@ -15,11 +15,14 @@ mod body_cap;
 mod bus_losses;
 mod deadline_kept;
 mod drain_within_deadline;
+mod drilled_is_durable;
+mod drills_hold;
 mod live_again;
 mod none_aborted;
 mod none_alive_after_stop;
 mod nothing_lost;
 mod one_outcome;
+mod problems_sound;
 mod queue_conserves;
 mod queue_depth;
 mod ready_again;
@@ -114,6 +117,7 @@ pub struct OracleKind {
 
 pub const ORACLES: &[OracleKind] = &[
     one_outcome::KIND,
+    problems_sound::KIND,
     body_cap::KIND,
     deadline_kept::KIND,
     queue_conserves::KIND,
@@ -140,13 +144,21 @@ pub const ORACLES: &[OracleKind] = &[
     kms::tenants_apart::KIND,
     kms::verify_in_time::KIND,
     kms::nonce_once::KIND,
+    kms::numbers_once::KIND,
     kms::destroyed_in_time::KIND,
     kms::digests_told::KIND,
+    kms::changes_told::KIND,
+    kms::all_served::KIND,
     kms::disabled_never_signs::KIND,
     kms::op_id_once::KIND,
     kms::results_hold::KIND,
+    kms::refusals_true::KIND,
+    kms::reads_plainly::KIND,
     kms::fair::KIND,
     kms::rot_noticed::KIND,
+    kms::tokens_judged::KIND,
+    kms::keys_refreshed::KIND,
+    kms::reload_kept::KIND,
     dht::one_writer::KIND,
     dht::republished::KIND,
     dht::table_sound::KIND,
@@ -158,6 +170,8 @@ pub const ORACLES: &[OracleKind] = &[
     dht::subnets::KIND,
     snapshot_fresh::KIND,
     bus_losses::KIND,
+    drills_hold::KIND,
+    drilled_is_durable::KIND,
     crate::conformance::kms_audit::KIND,
     crate::conformance::kms_keys::KIND,
     crate::conformance::lifecycle::KIND,

@@ -30,6 +30,7 @@ use crate::{
     net::{Incarnation, Network, NodeId},
     offload::OffloadPools,
     seed::SimRng,
+    service::SettingsFile,
     timer,
 };
 
@@ -43,6 +44,7 @@ pub struct NodeParts {
     pub clock: Arc<NodeClock>,
     pub disk: SimDisk,
     pub chaos: Arc<Chaos>,
+    pub settings: Arc<SettingsFile>,
     pub net: Network,
     /// The faults that took effect on this node.
     pub felt: Arc<Felt>,

@@ -40,15 +40,38 @@ pub trait SimService: Send + Sync {
 
 /// A node's `config` table read as a service's settings, with the service's own checks.
 pub fn read_config<T: Settings>(table: &toml::Table) -> Result<T, ConfigErrors> {
-    let cli = table
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let cli = as_flags(table);
     let sources = Sources {
         cli,
         ..Sources::default()
     };
     sources.load("", |_| Vec::new()).map(|loaded| loaded.config)
+}
+
+/// As `--set` would be given them: text stands for itself, without quotes.
+pub fn as_flags(table: &toml::Table) -> Vec<String> {
+    let flag = |(key, value): (&String, &toml::Value)| match value.as_str() {
+        Some(text) => format!("{key}={text}"),
+        None => format!("{key}={value}"),
+    };
+    table.iter().map(flag).collect()
+}
+
+/// A file of settings that an operator writes and the process reads when it is told to. Whoever starts a process
+/// begins with an empty one: what is set otherwise is the scenario's.
+#[derive(Default)]
+pub struct SettingsFile {
+    text: Mutex<String>,
+}
+
+impl SettingsFile {
+    pub fn write(&self, text: &str) {
+        text.clone_into(&mut self.text.lock().unwrap());
+    }
+
+    pub fn read(&self) -> String {
+        self.text.lock().unwrap().clone()
+    }
 }
 
 /// What one process is given.
@@ -57,9 +80,12 @@ pub struct ProcessContext {
     pub config: toml::Table,
     pub shutdown: Shutdown,
     pub incarnation: u32,
+    /// The seed of the run, for what must be the same at every start.
+    pub seed: u64,
     pub inspector: Inspector,
     /// What troubles the machine besides its network and disk.
     pub chaos: Arc<Chaos>,
+    pub settings: Arc<SettingsFile>,
     /// A bug to act out, so that an oracle can be seen to notice.
     pub plant: Option<String>,
 }

@@ -2,6 +2,8 @@
 //! only watch. Each request is noted when it is sent and once when its outcome is known, or known to be
 //! unknowable.
 
+mod kinds;
+
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
@@ -22,12 +24,15 @@ use crate::{
     net::NodeId,
     ops::Draft,
     plan::matches,
+    problems,
     scenario::{Span, WorkloadSpec},
     seed::{self, SimRng},
     timer,
     trace::{Outcome, What},
     world::World,
 };
+
+pub use kinds::WORKLOAD_KINDS;
 
 /// A workload kind of the catalogue.
 pub struct WorkloadKind {
@@ -45,208 +50,6 @@ pub enum Work {
     /// Looks on and changes nothing: no part of the plan.
     Watch(fn(Job) -> BoxFuture<'static, ()>),
 }
-
-const PACED: &[&str] = &[
-    "on",
-    "clients",
-    "rate_per_s",
-    "at_s",
-    "for_s",
-    "requests",
-    "timeout_ms",
-];
-
-pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
-    WorkloadKind {
-        name: "pool.put",
-        service: "pool",
-        keys: PACED,
-        work: Work::Operations(|draft| paced(draft, |_| ("pool.put", 0))),
-    },
-    WorkloadKind {
-        name: "pool.burst",
-        service: "pool",
-        keys: &["on", "at_s", "requests", "timeout_ms"],
-        work: Work::Operations(|draft| burst(draft, "pool.put")),
-    },
-    WorkloadKind {
-        name: "pool.sizes",
-        service: "pool",
-        keys: &[
-            "on",
-            "clients",
-            "rate_per_s",
-            "at_s",
-            "for_s",
-            "requests",
-            "timeout_ms",
-            "bytes",
-        ],
-        work: Work::Operations(|draft| {
-            let bytes = draft.drawn.bytes;
-            paced(draft, |rng| ("pool.put_sized", bytes.draw_count(rng)));
-        }),
-    },
-    WorkloadKind {
-        name: "pool.hurry",
-        service: "pool",
-        keys: &[
-            "on",
-            "clients",
-            "rate_per_s",
-            "at_s",
-            "for_s",
-            "requests",
-            "timeout_ms",
-            "within_ms",
-        ],
-        work: Work::Operations(|draft| {
-            let within = draft.drawn.within_ms;
-            paced(draft, |rng| ("pool.put_by", within.draw_count(rng).max(1)));
-        }),
-    },
-    kms_calls("kms.sign", |draft| with_keys(draft, &["kms.sign"])),
-    kms_calls("kms.batch", |draft| with_keys(draft, &["kms.batch"])),
-    kms_calls("kms.rotate", |draft| with_keys(draft, &["kms.rotate"])),
-    kms_calls("kms.verify", |draft| with_keys(draft, &["kms.verify"])),
-    kms_calls("kms.sign_op", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign_op",
-                "kms.sign_op",
-                "kms.sign_op",
-                "kms.sign_op_other",
-            ],
-        );
-    }),
-    kms_calls("kms.lives", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign",
-                "kms.sign_first",
-                "kms.sign_first",
-                "kms.rotate",
-                "kms.destroy_first",
-                "kms.cancel_first",
-                "kms.enable",
-                "kms.raise_minimum",
-                "kms.rotate_daily",
-            ],
-        );
-    }),
-    kms_calls("kms.tenants", |draft| {
-        with_keys(
-            draft,
-            &["kms.tenant_sign", "kms.tenant_sign", "kms.tenant_foreign"],
-        );
-    }),
-    kms_calls("kms.wrap", |draft| {
-        with_keys(draft, &["kms.wrap", "kms.unwrap", "kms.data_key"]);
-    }),
-    kms_calls("kms.switch", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign_first",
-                "kms.sign_first",
-                "kms.disable",
-                "kms.enable",
-            ],
-        );
-    }),
-    kms_calls("kms.switch_wrapping", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.wrap",
-                "kms.unwrap",
-                "kms.unwrap",
-                "kms.data_key",
-                "kms.disable_wrapping",
-                "kms.enable_wrapping",
-            ],
-        );
-    }),
-    kms_calls("kms.switch_verified", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign_first",
-                "kms.verify",
-                "kms.verify",
-                "kms.disable",
-                "kms.enable",
-            ],
-        );
-    }),
-    kms_calls("kms.minimum", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign_first",
-                "kms.sign_first",
-                "kms.rotate",
-                "kms.raise_minimum",
-            ],
-        );
-    }),
-    kms_calls("kms.mixed", |draft| {
-        with_keys(
-            draft,
-            &[
-                "kms.sign",
-                "kms.sign",
-                "kms.sign",
-                "kms.verify",
-                "kms.verify_wrong",
-                "kms.wrap",
-                "kms.unwrap",
-                "kms.rotate",
-                "kms.batch",
-                "kms.data_key",
-                "kms.sign_op",
-            ],
-        );
-    }),
-    dht_calls("dht.put", |draft| with_keys(draft, &["dht.put"])),
-    dht_calls("dht.put_brief", |draft| {
-        with_keys(draft, &["dht.put_brief"]);
-    }),
-    dht_calls("dht.get", |draft| with_keys(draft, &["dht.get"])),
-    dht_calls("dht.provide", |draft| with_keys(draft, &["dht.provide"])),
-    dht_calls("dht.providers", |draft| {
-        with_keys(draft, &["dht.providers"]);
-    }),
-    dht_calls("dht.closest", |draft| with_keys(draft, &["dht.closest"])),
-    dht_calls("dht.mixed", |draft| {
-        with_keys(
-            draft,
-            &[
-                "dht.put",
-                "dht.get",
-                "dht.get",
-                "dht.get",
-                "dht.provide",
-                "dht.providers",
-                "dht.closest",
-            ],
-        );
-    }),
-    WorkloadKind {
-        name: "dht.all_at_once",
-        service: "svc-dht",
-        keys: &["on", "at_s", "requests", "timeout_ms"],
-        work: Work::Operations(|draft| burst(draft, "dht.closest")),
-    },
-    WorkloadKind {
-        name: "ready.poll",
-        service: "",
-        keys: &["on", "every_ms", "at_s", "for_s"],
-        work: Work::Watch(|job| Box::pin(poll_readiness(job))),
-    },
-];
 
 pub fn find(kind: &str) -> Option<&'static WorkloadKind> {
     WORKLOAD_KINDS.iter().find(|k| k.name == kind)
@@ -277,6 +80,8 @@ pub struct Asked<'a> {
     pub body: Bytes,
     /// Told as an ingress in front of the service would.
     pub tenant: Option<&'a str>,
+    /// What `Authorization` says.
+    pub authorization: Option<&'a str>,
 }
 
 /// Keys of what is stored outside the plan, to see whether a node serves.
@@ -336,6 +141,11 @@ impl Clients {
         &self.kms
     }
 
+    /// The world they live in, to look at: what a token is worth depends on its clocks.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
     /// What the clients of svc-dht have learnt.
     pub fn dht(&self) -> &Arc<dht::calls::Known> {
         &self.dht
@@ -353,14 +163,17 @@ impl Clients {
             .header("content-type", "application/json")
             .header("accept", "application/json");
         if let Some(tenant) = asked.tenant {
-            let scopes = "kms:sign,kms:rotate,kms:read";
+            let scopes = "kms:sign,kms:verify,kms:wrap,kms:unwrap,kms:rotate,kms:read";
             message = message
                 .header("x-user", "sim")
                 .header("x-groups", scopes)
                 .header("x-tenant", tenant);
         }
+        if let Some(text) = asked.authorization {
+            message = message.header("authorization", text);
+        }
         let message = message.body(asked.body).expect("a valid request");
-        let (outcome, body) = self.send(message, timeout).await;
+        let (outcome, body) = self.send_judged(message, timeout).await;
         self.note(What::Outcome {
             request,
             outcome: outcome.clone(),
@@ -400,7 +213,7 @@ impl Clients {
             message = message.header(REQUEST_TIMEOUT, format!("{:.3}", deadline.as_secs_f64()));
         }
         let message = message.body(item.body).expect("a valid request");
-        let outcome = self.send(message, timeout).await.0;
+        let outcome = self.send_judged(message, timeout).await.0;
         if !(self.forgetful && request == 3) {
             self.note(What::Outcome {
                 request,
@@ -427,22 +240,44 @@ impl Clients {
     }
 
     async fn send(&self, request: http::Request<Bytes>, timeout: Duration) -> (Outcome, Bytes) {
+        let (outcome, _, body) = self.carry(request, timeout).await;
+        (outcome, body.unwrap_or_default())
+    }
+
+    /// The same for a request to an API, whose refusals have one shape.
+    async fn send_judged(
+        &self,
+        request: http::Request<Bytes>,
+        timeout: Duration,
+    ) -> (Outcome, Bytes) {
+        let (outcome, headers, body) = self.carry(request, timeout).await;
+        if let (Outcome::Answered(status @ 400..), Some(body)) = (&outcome, &body)
+            && let Some(fault) = problems::fault(*status, &headers, body)
+        {
+            self.tell("client.unsound_problem", 0, format_args!("{fault}"));
+        }
+        (outcome, body.unwrap_or_default())
+    }
+
+    /// The body is `None` if it broke off.
+    async fn carry(
+        &self,
+        request: http::Request<Bytes>,
+        timeout: Duration,
+    ) -> (Outcome, http::HeaderMap, Option<Bytes>) {
         let deadline = self.env.now() + timeout;
         match self.env.http(request, deadline).await {
             Ok(answer) => {
-                let status = answer.status().as_u16();
-                let body = self
-                    .env
-                    .timeout_at(deadline, answer.into_body().collect())
-                    .await;
-                let body = body
-                    .ok()
-                    .and_then(Result::ok)
-                    .map(|b| b.to_bytes())
-                    .unwrap_or_default();
-                (Outcome::Answered(status), body)
+                let (parts, body) = answer.into_parts();
+                let body = self.env.timeout_at(deadline, body.collect()).await;
+                let body = body.ok().and_then(Result::ok).map(|b| b.to_bytes());
+                (
+                    Outcome::Answered(parts.status.as_u16()),
+                    parts.headers,
+                    body,
+                )
             }
-            Err(error) => (outcome_of(&error), Bytes::new()),
+            Err(error) => (outcome_of(&error), http::HeaderMap::new(), None),
         }
     }
 
@@ -559,62 +394,6 @@ impl Drawn {
             let _ = write!(text, " every {:?}", self.every);
         }
         text
-    }
-}
-
-/// Every client acts at its own jittered pace, on one node after the other.
-fn paced(draft: &mut Draft<'_>, mut what: impl FnMut(&mut SimRng) -> (&'static str, u64)) {
-    for client in 0..draft.drawn.clients as u32 {
-        for (turn, at) in draft.moments().into_iter().enumerate() {
-            let (call, arg) = what(draft.rng);
-            draft.add(at, client, client as usize + turn, call, arg);
-        }
-    }
-}
-
-const fn dht_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
-    WorkloadKind {
-        name,
-        service: "svc-dht",
-        keys: KEYED,
-        work: Work::Operations(draw),
-    }
-}
-
-const fn kms_calls(name: &'static str, draw: fn(&mut Draft<'_>)) -> WorkloadKind {
-    WorkloadKind {
-        name,
-        service: "ron-kms",
-        keys: KEYED,
-        work: Work::Operations(draw),
-    }
-}
-
-const KEYED: &[&str] = &[
-    "on",
-    "clients",
-    "rate_per_s",
-    "at_s",
-    "for_s",
-    "requests",
-    "timeout_ms",
-    "slots",
-];
-
-/// Each operation draws one of the calls and one of the workload's keys.
-fn with_keys(draft: &mut Draft<'_>, calls: &'static [&'static str]) {
-    let slots = draft.drawn.slots;
-    paced(draft, |rng| {
-        let call = calls[seed::pick(rng, 0, calls.len() as u64 - 1) as usize];
-        (call, slots.draw_count(rng))
-    });
-}
-
-/// All requests at once: a queue that was never full proves nothing about being full.
-fn burst(draft: &mut Draft<'_>, call: &str) {
-    let at = draft.drawn.at;
-    for client in 0..draft.drawn.requests.unwrap_or(100) as u32 {
-        draft.add(at, client, client as usize, call, 0);
     }
 }
 

@@ -132,6 +132,7 @@ impl World {
             clock: Arc::new(NodeClock::noting(felt.clone())),
             disk,
             chaos: Arc::new(Chaos::new(felt.clone())),
+            settings: Arc::default(),
             net: self.inner.net.clone(),
             felt,
             observer: self.inner.observer.clone(),
@@ -187,8 +188,10 @@ impl World {
             config: node.config.clone(),
             shutdown: node.shutdown.clone(),
             incarnation: node.incarnation,
+            seed: self.inner.seed,
             inspector: node.inspector.clone(),
             chaos: node.parts.chaos.clone(),
+            settings: node.parts.settings.clone(),
             plant: self.inner.plant.clone(),
         };
         drop(nodes);
@@ -402,6 +405,11 @@ impl World {
             .service
             .as_ref()
             .map_or("", |s| s.name())
+    }
+
+    /// The settings of a node.
+    pub fn config_of(&self, id: NodeId) -> toml::Table {
+        self.lock()[id.0 as usize].config.clone()
     }
 
     pub fn node_ids(&self) -> Vec<NodeId> {

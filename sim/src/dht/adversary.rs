@@ -85,10 +85,7 @@ impl SimService for Adversary {
 
 async fn run(process: ProcessContext) -> StopReport {
     let env = process.env.clone();
-    let mut config: AdversaryConfig =
-        read_config(&process.config).expect("checked before the start");
-    // A text of a scenario comes with its quotes.
-    config.act = config.act.trim_matches('"').to_owned();
+    let config: AdversaryConfig = read_config(&process.config).expect("checked before the start");
     let gang = Gang::new(&env, config);
     let shutdown = process.shutdown.clone();
     tokio::select! {

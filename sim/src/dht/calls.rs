@@ -150,6 +150,7 @@ impl<'a> Client<'a> {
             path,
             body,
             tenant: None,
+            authorization: None,
         };
         self.clients.ask(self.on, asked, self.timeout).await
     }

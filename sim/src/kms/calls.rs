@@ -3,13 +3,22 @@
 //! What a client learns from an answer (which version signed, where the record stands) is told to the
 //! oracles; bytes of signatures and blobs never are.
 
+mod acceptance;
+mod auditor;
+pub mod bearer;
+mod crowd;
+mod customer;
+pub mod doors;
+mod known;
+pub mod operator;
 mod rare;
+mod tokens;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+pub use acceptance::serves;
+pub use customer::WRONG;
+pub use known::Known;
+
+use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
@@ -17,6 +26,7 @@ use bytes::Bytes;
 use ron_core::seam::BoxFuture;
 use serde_json::{Value, json};
 
+use self::known::{Key, Kind};
 use crate::{
     calls::CallKind,
     ops::Op,
@@ -124,6 +134,92 @@ pub const CALLS: &[CallKind] = &[
         "asks to sign with, rotate or see key `arg` as another tenant",
         |c, op| Box::pin(rare::tenant_foreign(c, op)),
     ),
+    call(
+        "kms.sign_checked",
+        "signs up to five messages with key `arg` and checks each signature with the public key",
+        |c, op| Box::pin(customer::sign_checked(c, op)),
+    ),
+    call(
+        "kms.wrap_checked",
+        "wraps under key `arg` and a context, opens it, and tries in vain with other contexts",
+        |c, op| Box::pin(customer::wrap_checked(c, op)),
+    ),
+    call(
+        "kms.data_key_checked",
+        "asks for a data key under key `arg` and opens its wrapped half",
+        |c, op| Box::pin(customer::data_key_checked(c, op)),
+    ),
+    call(
+        "kms.attest_checked",
+        "asks for evidence of key `arg` and checks it",
+        |c, op| Box::pin(customer::attest_checked(c, op)),
+    ),
+    call(
+        "kms.hybrid_checked",
+        "makes a hybrid key, signs, and verifies with both halves and with one",
+        |c, op| Box::pin(customer::hybrid_checked(c, op)),
+    ),
+    call(
+        "kms.rotate_wrapping",
+        "gives wrapping key `arg` a new version",
+        |c, op| Box::pin(customer::rotate_wrapping(c, op)),
+    ),
+    call("kms.wrap_op", "wraps under operation id `arg`", |c, op| {
+        Box::pin(customer::wrap_op(c, op))
+    }),
+    call("kms.list", "lists all keys, a few at a time", |c, op| {
+        Box::pin(customer::list(c, op))
+    }),
+    call(
+        "kms.show",
+        "looks at key `arg` and all its versions",
+        |c, op| Box::pin(customer::show(c, op)),
+    ),
+    call(
+        "kms.key_set",
+        "checks the last signature of key `arg` with the published keys",
+        |c, op| Box::pin(customer::key_set(c, op)),
+    ),
+    call(
+        "kms.audit",
+        "reads the checkpoint and one record with its proof",
+        |c, op| Box::pin(auditor::audit(c, op)),
+    ),
+    call(
+        "kms.token_good",
+        "signs with key `arg`, or reads, by a good token of its tenant",
+        |c, op| Box::pin(tokens::good(c, op)),
+    ),
+    call(
+        "kms.token_wrong",
+        "asks for something by a token that is wrong in one way, or nearly",
+        |c, op| Box::pin(tokens::wrong(c, op)),
+    ),
+    call(
+        "kms.token_again",
+        "signs with key `arg` by the token used before, for as long as it lasts and a while longer",
+        |c, op| Box::pin(tokens::again(c, op)),
+    ),
+    call(
+        "kms.token_scopes",
+        "asks for anything with the scopes it needs, or with all but one",
+        |c, op| Box::pin(tokens::scopes(c, op)),
+    ),
+    call(
+        "kms.token_foreign",
+        "asks for key `arg` by a good token of another tenant",
+        |c, op| Box::pin(tokens::foreign(c, op)),
+    ),
+    call(
+        "kms.reload",
+        "writes settings that can be used, or cannot, or not before a restart, and has them read",
+        |c, op| Box::pin(operator::reload(c, op)),
+    ),
+    call(
+        "kms.rotate_limit",
+        "has key `arg` rotated after a time that the settings allow or not",
+        |c, op| Box::pin(operator::rotate_limit(c, op)),
+    ),
 ];
 
 const fn call(
@@ -134,62 +230,7 @@ const fn call(
     CallKind { name, does, run }
 }
 
-/// What the clients of a run know of the keys.
-#[derive(Default)]
-pub struct Known {
-    keys: Mutex<BTreeMap<(String, Kind, u64), Key>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Signs,
-    Wraps,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Key {
-    kid: String,
-    /// Message, version that signed, signatures as they came.
-    signed: Option<(String, String, Value)>,
-    /// Name of the version, blob, plain.
-    wrapped: Option<(String, String, String)>,
-}
-
-impl Known {
-    fn get(&self, on: &str, kind: Kind, slot: u64) -> Option<Key> {
-        let keys = self.keys.lock().unwrap();
-        keys.get(&(on.to_owned(), kind, slot)).cloned()
-    }
-
-    fn change(&self, on: &str, kind: Kind, slot: u64, change: impl FnOnce(&mut Key)) {
-        let mut keys = self.keys.lock().unwrap();
-        change(keys.entry((on.to_owned(), kind, slot)).or_default());
-    }
-}
-
-/// Whether the node signs, for `serves`.
-pub async fn serves(clients: &Clients, on: &str, timeout: Duration) -> (Outcome, Bytes) {
-    let op = Op {
-        at_us: 0,
-        client: 0,
-        on: on.to_owned(),
-        call: "kms.sign".to_owned(),
-        key: clients.fresh_key(),
-        // Of a tenant that may have been busy before.
-        arg: SLOTS - 1,
-        timeout_ms: timeout.as_millis() as u64,
-    };
-    let client = Client { clients, op: &op };
-    let Some(key) = client.key(Kind::Signs).await else {
-        return (
-            Outcome::Unknown,
-            Bytes::from_static(b"no key could be made"),
-        );
-    };
-    let body = json!({ "kid": key.kid, "message": "c2VydmVz" });
-    client.send("kms.sign", "POST", "/v1/kms/sign", &body).await
-}
-
+/// Whoever carries out an operation.
 struct Client<'a> {
     clients: &'a Clients,
     op: &'a Op,
@@ -200,6 +241,10 @@ struct Answer {
     body: Value,
     /// When the request was sent.
     began_us: u64,
+}
+
+fn client<'a>(clients: &'a Clients, op: &'a Op) -> Client<'a> {
+    Client { clients, op }
 }
 
 impl Client<'_> {
@@ -229,9 +274,38 @@ impl Client<'_> {
             path,
             body: Bytes::from(body.to_string()),
             tenant,
+            authorization: None,
         };
         let timeout = Duration::from_millis(self.op.timeout_ms);
-        self.clients.ask(&self.op.on, asked, timeout).await
+        let crowd = self.known().crowd(&self.op.on, self.op.arg / SLOTS);
+        let before = crowd.enter();
+        let (outcome, bytes) = self.clients.ask(&self.op.on, asked, timeout).await;
+        let most = crowd.leave(before, &outcome);
+        if let Outcome::Answered(status @ 400..) = outcome {
+            self.tell_refusal(name, status, path, body, &bytes);
+            if status == 429 {
+                let on = &self.op.on;
+                self.clients
+                    .tell("client.crowded", most, format_args!("{on}"));
+            }
+        }
+        (outcome, bytes)
+    }
+
+    /// Tells which request was refused with which code: `node key request code op_id|-`.
+    fn tell_refusal(&self, name: &str, status: u16, path: &str, body: &Value, answer: &[u8]) {
+        let problem: Value = serde_json::from_slice(answer).unwrap_or_default();
+        // An answer that broke off says nothing.
+        let Some(code) = problem["code"].as_str() else {
+            return;
+        };
+        let in_path = path.strip_prefix("/v1/kms/keys/");
+        let in_path = in_path.and_then(|rest| rest.split(['/', '?']).next());
+        let key = body["kid"].as_str().or(in_path).unwrap_or("-");
+        let kid = key.split('#').next().unwrap_or("-");
+        let (on, op_id) = (&self.op.on, body["op_id"].as_str().unwrap_or("-"));
+        let detail = format_args!("{on} {kid} {name} {code} {op_id}");
+        self.clients.tell("client.refused", status.into(), detail);
     }
 
     /// `None` unless the answer is a success.
@@ -283,6 +357,9 @@ impl Client<'_> {
             .ask("kms.create", "POST", "/v1/kms/keys", &body)
             .await?;
         let kid = answer.body["kid"].as_str()?.to_owned();
+        let on = &self.op.on;
+        self.clients
+            .tell("client.made", 0, format_args!("{on} {kid}"));
         self.known().change(&self.op.on, kind, slot, |key| {
             if key.kid.is_empty() {
                 key.kid = kid;
@@ -306,6 +383,29 @@ impl Client<'_> {
         };
         let detail = format_args!("{on} {key} {began} {index} {by}");
         self.clients.tell(event, seq, detail);
+    }
+
+    /// Tells that an operation id has its result: it is kept from now on.
+    fn tell_done_op(&self, id: &str) {
+        let on = &self.op.on;
+        self.clients
+            .tell("client.done_op", 0, format_args!("{on} {id}"));
+    }
+
+    /// Tells that a change was asked for: from now on it may be the reason of a refusal.
+    fn tell_changing(&self, kid: &str, what: &str) {
+        let on = &self.op.on;
+        let detail = format_args!("{on} {kid} {what}");
+        self.clients.tell("client.changing", 0, detail);
+    }
+
+    /// Tells what the record of a change must say: `node kid what`, and the version or value.
+    fn tell_change(&self, answer: &Answer, what: &str, value: u64) {
+        let seq = answer.body["receipt"]["seq"].as_u64().unwrap_or(u64::MAX);
+        let kid = answer.body["kid"].as_str().unwrap_or("-");
+        let on = &self.op.on;
+        let detail = format_args!("{on} {kid} {what} {value}");
+        self.clients.tell("client.change_told", seq, detail);
     }
 
     fn message(&self) -> String {
@@ -386,18 +486,21 @@ async fn sign_op_with(clients: Clients, op: Op, variant: u64) {
         arg: 0,
         ..op.clone()
     };
-    let client = Client {
-        clients: &clients,
-        op: &slot,
-    };
+    let client = client(&clients, &slot);
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
     let id = format!("op-{}", op.arg);
     let message = (op.arg + (variant << 32)).to_be_bytes();
     let body = json!({ "kid": key.kid, "message": B64.encode(message), "op_id": id });
-    let answer = client.ask("kms.sign", "POST", "/v1/kms/sign", &body).await;
+    let answer = client
+        .ask("kms.sign_op", "POST", "/v1/kms/sign", &body)
+        .await;
+    if answer.is_none() {
+        client.known().failed(&op.on, &body);
+    }
     if let Some(answer) = answer {
+        client.tell_done_op(&id);
         let sigs = blake3::hash(answer.body["sigs"].to_string().as_bytes()).to_hex();
         let seq = answer.body["receipt"]["seq"].as_u64().unwrap_or(u64::MAX);
         clients.tell(
@@ -411,10 +514,7 @@ async fn sign_op_with(clients: Clients, op: Op, variant: u64) {
 }
 
 async fn batch(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
@@ -429,10 +529,7 @@ async fn batch(clients: Clients, op: Op) {
 }
 
 async fn rotate(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
@@ -464,14 +561,12 @@ async fn rotate(clients: Clients, op: Op) {
             format_args!("{} {}", op.on, key.kid),
         );
         client.tell_receipt("client.changed", &answer, Choice::Named);
+        client.tell_change(&answer, "rotated", head);
     }
 }
 
 async fn verify(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
@@ -497,10 +592,7 @@ async fn verify(clients: Clients, op: Op) {
 }
 
 async fn wrap(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Wraps).await else {
         return;
     };
@@ -519,10 +611,7 @@ async fn wrap(clients: Clients, op: Op) {
 }
 
 async fn unwrap(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Wraps).await else {
         return;
     };
@@ -542,10 +631,7 @@ async fn unwrap(clients: Clients, op: Op) {
 }
 
 async fn data_key(clients: Clients, op: Op) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(Kind::Wraps).await else {
         return;
     };
@@ -559,10 +645,7 @@ async fn data_key(clients: Clients, op: Op) {
 }
 
 async fn switch(clients: Clients, op: Op, kind: Kind, how: &'static str) {
-    let client = Client {
-        clients: &clients,
-        op: &op,
-    };
+    let client = client(&clients, &op);
     let Some(key) = client.key(kind).await else {
         return;
     };
@@ -575,8 +658,21 @@ async fn switch(clients: Clients, op: Op, kind: Kind, how: &'static str) {
             format_args!("{} {}#v1", op.on, key.kid),
         );
     }
+    if how == "disable" {
+        client.tell_changing(&key.kid, "disable");
+    }
     let began_us = timer::elapsed().as_micros() as u64;
-    let (outcome, _) = client.send("kms.switch", "POST", &path, &json!({})).await;
+    let (outcome, answer) = client
+        .ask_told("kms.switch", "POST", &path, &json!({}))
+        .await;
+    if let Some(answer) = answer {
+        let what = if how == "enable" {
+            "enabled"
+        } else {
+            "disabled"
+        };
+        client.tell_change(&answer, what, 1);
+    }
     if how == "enable" && outcome != Outcome::Unknown {
         clients.tell(
             "client.enable_ended",

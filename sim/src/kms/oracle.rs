@@ -1,6 +1,9 @@
 //! The laws of ron-kms, one file each, and what they have in common: the log as it lies on a node's disk.
 
 pub mod accounted;
+pub mod all_served;
+mod calm;
+pub mod changes_told;
 pub mod covered_at_stop;
 pub mod destroyed_in_time;
 pub mod digests_told;
@@ -8,13 +11,20 @@ pub mod disabled_never_signs;
 pub mod fair;
 pub mod heads;
 pub mod heads_linear;
+mod held_keys;
+pub mod keys_refreshed;
 pub mod log_verifies;
 pub mod nonce_once;
+pub mod numbers_once;
 pub mod op_id_once;
+pub mod reads_plainly;
+pub mod refusals_true;
+pub mod reload_kept;
 pub mod results_hold;
 pub mod rot_noticed;
 pub mod strict;
 pub mod tenants_apart;
+pub mod tokens_judged;
 pub mod verify_in_time;
 
 use std::collections::{BTreeMap, BTreeSet};

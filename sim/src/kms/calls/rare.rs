@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde_json::{Value, json};
 
-use super::{Client, Kind, SLOTS};
+use super::{Client, Kind, SLOTS, client};
 use crate::{ops::Op, trace::Outcome, workload::Clients};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -34,8 +34,12 @@ pub async fn destroy_first(clients: Clients, op: Op) {
     };
     let path = format!("/v1/kms/keys/{}/destroy", key.kid);
     let body = json!({ "version": 1, "wait_ms": DAY_MS });
+    client.tell_changing(&key.kid, "destroy");
     let began_us = crate::timer::elapsed().as_micros() as u64;
-    let (outcome, _) = client.send("kms.destroy", "POST", &path, &body).await;
+    let (outcome, answer) = client.ask_told("kms.destroy", "POST", &path, &body).await;
+    if let Some(answer) = answer {
+        client.tell_change(&answer, "destroy_scheduled", 1);
+    }
     // It comes back disabled at most: as good as disabled from here on.
     if outcome == Outcome::Answered(200) {
         let detail = format_args!("{} {}#v1", op.on, key.kid);
@@ -50,7 +54,9 @@ pub async fn cancel_first(clients: Clients, op: Op) {
     };
     let path = format!("/v1/kms/keys/{}/destroy/cancel", key.kid);
     let body = json!({ "version": 1 });
-    client.send("kms.cancel", "POST", &path, &body).await;
+    if let Some(answer) = client.ask("kms.cancel", "POST", &path, &body).await {
+        client.tell_change(&answer, "destroy_cancelled", 1);
+    }
 }
 
 pub async fn raise_minimum(clients: Clients, op: Op) {
@@ -76,7 +82,11 @@ pub async fn rotate_daily(clients: Clients, op: Op) {
 async fn set_policy(client: &Client<'_>, kid: &str, minimum: u64, rotate_after_ms: Option<u64>) {
     let path = format!("/v1/kms/keys/{kid}/policy");
     let body = json!({ "min_version": minimum, "rotate_after_ms": rotate_after_ms });
-    let (outcome, _) = client.send("kms.policy", "PUT", &path, &body).await;
+    client.tell_changing(kid, "minimum");
+    let (outcome, answer) = client.ask_told("kms.policy", "PUT", &path, &body).await;
+    if let Some(answer) = answer {
+        client.tell_change(&answer, "min_version", minimum);
+    }
     if outcome == Outcome::Answered(200) {
         let detail = format_args!("{} {kid}", client.op.on);
         client.clients.tell("client.minimum", minimum, detail);
@@ -119,19 +129,54 @@ pub async fn tenant_foreign(clients: Clients, op: Op) {
     let (own, other) = (tenant(op.arg), tenant(op.arg + SLOTS));
     let kid = &key.kid;
     let sign = json!({ "kid": kid, "message": client.message() });
-    let (shown, rotated) = (
-        format!("/v1/kms/keys/{kid}"),
-        format!("/v1/kms/keys/{kid}/rotate"),
-    );
-    let none = json!({});
+    let wrap = json!({ "kid": kid, "plaintext": "AAAA" });
+    let unwrap = json!({ "kid": format!("{kid}#v1"), "wrapped": "AAAA" });
+    let verify =
+        json!({ "kid": kid, "message": "AAAA", "sigs": [{ "alg": "ed25519", "sig": "AAAA" }] });
+    let attest = json!({ "kid": kid, "nonce": B64.encode([7; 16]) });
+    let policy = json!({ "min_version": 1, "rotate_after_ms": null });
+    let import = json!({ "wrapped": "AAAA", "under": format!("{kid}#v1") });
+    let of_key = |rest: &str| format!("/v1/kms/keys/{kid}{rest}");
+    let use_of = |rest: &str| format!("/v1/kms/{rest}");
+    let (none, first) = (json!({}), json!({ "version": 1 }));
     for (name, method, path, body) in [
-        ("kms.sign", "POST", "/v1/kms/sign", &sign),
-        ("kms.rotate", "POST", rotated.as_str(), &none),
-        ("kms.show", "GET", shown.as_str(), &Value::Null),
+        ("kms.sign", "POST", use_of("sign"), &sign),
+        ("kms.verify", "POST", use_of("verify"), &verify),
+        ("kms.wrap", "POST", use_of("wrap"), &wrap),
+        ("kms.unwrap", "POST", use_of("unwrap"), &unwrap),
+        (
+            "kms.data_key",
+            "POST",
+            use_of("data-key"),
+            &json!({ "kid": kid }),
+        ),
+        ("kms.attest", "POST", use_of("attest"), &attest),
+        ("kms.show", "GET", of_key(""), &Value::Null),
+        ("kms.show", "GET", of_key("/versions/1"), &Value::Null),
+        ("kms.rotate", "POST", of_key("/rotate"), &none),
+        ("kms.switch", "POST", of_key("/versions/1/disable"), &none),
+        ("kms.switch", "POST", of_key("/versions/1/enable"), &none),
+        ("kms.policy", "PUT", of_key("/policy"), &policy),
+        ("kms.destroy", "POST", of_key("/destroy"), &first),
+        ("kms.cancel", "POST", of_key("/destroy/cancel"), &first),
+        ("kms.import", "POST", of_key("/import"), &import),
     ] {
-        let asking = client.send_as(Some(&other), name, method, path, body);
+        let asking = client.send_as(Some(&other), name, method, &path, body);
         if let Outcome::Answered(status @ 200..300) = asking.await.0 {
             let detail = format_args!("{name} with a key of {own} as {other}");
+            clients.tell("client.crossed_tenants", u64::from(status), detail);
+        }
+    }
+    for path in ["/v1/kms/keys?limit=1000", "/v1/kms/jwks.json"] {
+        let asking = client.send_as(Some(&other), "kms.list", "GET", path, &Value::Null);
+        let (outcome, bytes) = asking.await;
+        if String::from_utf8_lossy(&bytes).contains(kid.as_str()) {
+            let status = if let Outcome::Answered(status) = outcome {
+                status
+            } else {
+                0
+            };
+            let detail = format_args!("{path} shows a key of {own} to {other}");
             clients.tell("client.crossed_tenants", u64::from(status), detail);
         }
     }
@@ -139,8 +184,4 @@ pub async fn tenant_foreign(clients: Clients, op: Op) {
 
 fn tenant(slot: u64) -> String {
     format!("t{}", slot / SLOTS)
-}
-
-fn client<'a>(clients: &'a Clients, op: &'a Op) -> Client<'a> {
-    Client { clients, op }
 }

@@ -1,4 +1,4 @@
-//! What the service gave out is good: signatures verify, blobs open to what was wrapped.
+//! What the service gave out is good: signatures verify, blobs open to what was wrapped, lists are whole.
 
 use crate::{
     oracle::{Oracle, OracleKind, Verdict},
@@ -42,6 +42,11 @@ impl Oracle for ResultsHold {
                 id: 1,
                 detail,
             } => Err(format!("{detail} is said to have signed what it never saw")),
+            What::Probe {
+                event: "client.checked",
+                id: 0,
+                detail,
+            } => Err(format!("a customer found otherwise: {detail}")),
             _ => Ok(()),
         }
     }

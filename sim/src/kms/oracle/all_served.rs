@@ -1,0 +1,61 @@
+//! Where nothing is wrong, nothing is refused: every right request has its answer, and soon.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    kms::calls::WRONG,
+    oracle::{Oracle, OracleKind, Verdict},
+    trace::{Event, Outcome, What},
+};
+
+pub const KIND: OracleKind = OracleKind {
+    name: "kms.all_served",
+    law: "in a calm world every right request is answered with a success, within a second",
+    make: || Box::new(AllServed::default()),
+};
+
+#[derive(Default)]
+struct AllServed {
+    /// Requests under way: what they ask for, since when.
+    asked: BTreeMap<u64, (&'static str, u64)>,
+}
+
+const SOON_US: u64 = 1_000_000;
+
+/// Of the moment, and no fault of anybody: the caller's own change, or a record that is not under a checkpoint yet.
+const THE_CALLERS_OWN: &[u16] = &[404, 409];
+
+impl Oracle for AllServed {
+    fn name(&self) -> &'static str {
+        KIND.name
+    }
+
+    fn event(&mut self, event: &Event) -> Verdict {
+        let now = event.at.as_micros() as u64;
+        match &event.what {
+            What::Request { request, op, .. } if *op != WRONG => {
+                self.asked.insert(*request, (op, now));
+                Ok(())
+            }
+            What::Outcome { request, outcome } => self.ended(*request, outcome, now),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AllServed {
+    fn ended(&mut self, request: u64, outcome: &Outcome, now: u64) -> Verdict {
+        let Some((op, began)) = self.asked.remove(&request) else {
+            return Ok(());
+        };
+        match outcome {
+            Outcome::Answered(status @ 200..300) if now - began > SOON_US => {
+                let took = (now - began) / 1000;
+                Err(format!("{op} was answered with {status} after {took} ms"))
+            }
+            Outcome::Answered(200..300) => Ok(()),
+            Outcome::Answered(status) if THE_CALLERS_OWN.contains(status) => Ok(()),
+            other => Err(format!("{op} was not served: {other:?}")),
+        }
+    }
+}
