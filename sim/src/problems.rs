@@ -33,9 +33,8 @@ pub fn fault(status: u16, headers: &HeaderMap, body: &[u8]) -> Option<String> {
     }
     let passes = match status {
         429 | 503 => !FOR_GOOD.contains(&code),
-        408 | 425 | 502 | 504 => {
-            return (!retryable).then(|| wrong("it is not called retryable"))?;
-        }
+        408 | 425 | 502 | 504 if retryable => return None,
+        408 | 425 | 502 | 504 => return wrong("it is not called retryable"),
         // Refused for now: it says when to come back.
         _ => after.is_some(),
     };
