@@ -1,7 +1,8 @@
 //! Outbound HTTP on reqwest, told to do nothing of its own accord: no redirect, proxy, retry or cookie,
 //! our resolver, the caller's deadline.
 //!
-//! Always: an error claims "not sent" only where that is known; in doubt it says "may have been seen".
+//! Always: an error claims "not sent" only where that is known; in doubt it says "may have been seen". A
+//! request or an answer that is given up takes its HTTP/1 connection along.
 
 use std::{
     error::Error,

@@ -112,7 +112,7 @@ pub async fn run(
         .await;
     env.probe("dht.ended", ended.records, format_args!("{}", ended.peers));
     StopReport {
-        alive: 0,
+        alive: Vec::new(),
         aborted: ended.report.aborted,
         allowed,
     }

@@ -112,6 +112,10 @@ impl HttpClient {
         Some(senders.swap_remove(ready))
     }
 
+    pub fn close_idle(&self) {
+        self.idle.lock().unwrap().by_address.clear();
+    }
+
     fn keep(&self, addr: SocketAddr, sender: Sender) {
         let mut guard = self.idle.lock().unwrap();
         let idle = &mut *guard;

@@ -25,6 +25,7 @@ use ron_core::{
     db::Db,
     points::Points,
     seam::BoxFuture,
+    telemetry::Telemetry,
 };
 use ron_kms::{
     config::Config,
@@ -154,6 +155,7 @@ async fn run(process: ProcessContext) -> StopReport {
     }
     let inspector = process.inspector.clone();
     let shutdown = process.shutdown.clone();
+    let telemetry = service.telemetry().clone();
     let ended = service
         .run(listener, shutdown, |view| inspector.show_supervisor(view))
         .await;
@@ -162,11 +164,22 @@ async fn run(process: ProcessContext) -> StopReport {
         ended.records,
         format_args!("{}", ended.covered),
     );
+    env.probe("kms.dropped", dropped(&telemetry), format_args!(""));
     StopReport {
-        alive: 0,
+        alive: Vec::new(),
         aborted: ended.report.aborted,
         allowed,
     }
+}
+
+/// As an operator reads it.
+fn dropped(telemetry: &Telemetry) -> u64 {
+    let page = telemetry.render();
+    let line = page.lines().find(|line| {
+        line.starts_with("audit_dropped_total{") || line.starts_with("audit_dropped_total ")
+    });
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    value.unwrap_or_default() as u64
 }
 
 async fn open(process: &ProcessContext, config: &Arc<Config>) -> Result<Service, String> {

@@ -154,6 +154,8 @@ pub const ORACLES: &[OracleKind] = &[
     kms::results_hold::KIND,
     kms::refusals_true::KIND,
     kms::reads_plainly::KIND,
+    kms::drops_counted::KIND,
+    kms::ready_tells::KIND,
     kms::fair::KIND,
     kms::rot_noticed::KIND,
     kms::tokens_judged::KIND,

@@ -133,7 +133,7 @@ async fn run(process: ProcessContext) -> StopReport {
         report.aborted
     };
     StopReport {
-        alive: 0,
+        alive: Vec::new(),
         aborted,
         allowed,
     }

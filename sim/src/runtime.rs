@@ -92,6 +92,12 @@ impl SimRuntime {
             process: Arc::new(process),
         }
     }
+
+    /// The process has ended: connections that wait for a next request are the runtime's own and go with it. One with
+    /// a request under way was left behind by the service.
+    pub fn close_idle(&self) {
+        self.process.http.close_idle();
+    }
 }
 
 impl Clock for SimRuntime {

@@ -72,7 +72,8 @@ pub enum What {
 /// What an orderly stop reported about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
-    pub alive: u64,
+    /// The names of the tasks that outlived it.
+    pub alive: Vec<&'static str>,
     pub aborted: u64,
     /// Sum of the drain phases' deadlines.
     pub allowed: Duration,
@@ -259,7 +260,8 @@ impl fmt::Display for What {
                 write!(
                     f,
                     "stopped: {} alive, {} aborted",
-                    report.alive, report.aborted
+                    report.alive.len(),
+                    report.aborted
                 )
             }
             What::ShutdownAsked => write!(f, "shutdown asked"),

@@ -410,11 +410,18 @@ struct Missing {
     reason: String,
 }
 
+impl ReadyBody {
+    /// Those that are closed; none of them: it is ready.
+    fn gates(&self) -> Vec<String> {
+        self.missing.iter().map(|m| m.gate.clone()).collect()
+    }
+}
+
 /// Asks `/readyz` as an orchestrator would and notes each change.
 async fn poll_readiness(job: Job) {
     timer::sleep(job.drawn.at).await;
     let end = timer::now() + job.drawn.for_;
-    let mut last: Vec<Option<bool>> = vec![None; job.targets.len()];
+    let mut last: Vec<Option<Vec<String>>> = vec![None; job.targets.len()];
     while timer::now() < end {
         for (index, (node, to)) in job.targets.iter().enumerate() {
             let (outcome, body) = job
@@ -431,8 +438,8 @@ async fn poll_readiness(job: Job) {
                 .filter(|b| b.ready == ready);
             let recorder = job.clients.world.recorder();
             match parsed {
-                Some(body) if last[index] != Some(ready) => {
-                    last[index] = Some(ready);
+                Some(body) if last[index] != Some(body.gates()) => {
+                    last[index] = Some(body.gates());
                     let missing = body
                         .missing
                         .iter()

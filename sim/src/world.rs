@@ -178,7 +178,7 @@ impl World {
             &format!("entropy {} {}", node.name, node.incarnation),
         );
         let runtime = SimRuntime::new(node.parts.clone(), incarnation, crew.clone(), entropy);
-        let env = Env::new(runtime);
+        let env = Env::new(runtime.clone());
         node.env = Some(env.clone());
         let Some(service) = node.service.clone() else {
             return;
@@ -205,9 +205,10 @@ impl World {
         let alive = crew.clone();
         let process = async move {
             let mut report = service.run(context).await;
+            runtime.close_idle();
             // Connections that were cut in this moment end at their next turn.
             alive.settle().await;
-            report.alive = alive.live();
+            report.alive = alive.live_names();
             world.process_ended(id, incarnation, report);
         };
         crew.spawn("main", Box::pin(process));

@@ -181,6 +181,16 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "kms.numbers_once",
     ),
     ("kms.policy_told_as_before", "kms/calm", "kms.changes_told"),
+    (
+        "kms.failed_batch_uncounted",
+        "kms/bad-disk",
+        "kms.drops_counted",
+    ),
+    (
+        "kms.late_checkpoint_ready",
+        "kms/honest-readiness",
+        "kms.ready_tells",
+    ),
     // What is compiled into the kernel.
     (
         "admission.no_retry_after",

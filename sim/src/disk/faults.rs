@@ -35,8 +35,8 @@ pub struct DiskFaults {
     /// A loss of power lets each unsynced write, change of length and change of a name survive or
     /// vanish. Off (with `torn` off too): exactly what was synced remains.
     pub lose_unsynced: bool,
-    /// A loss of power lets an unsynced write survive in part: a prefix that ends at a sector, or its
-    /// length without its bytes (zeros).
+    /// A loss of power lets an unsynced write survive in part: a prefix that ends at a sector, any of its sectors, or
+    /// its length without its bytes (zeros).
     pub torn: bool,
     /// The prefixes of `torn` end at any byte.
     pub torn_bytes: bool,

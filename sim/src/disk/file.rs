@@ -91,7 +91,7 @@ impl FileState {
         for change in self.unsynced.drain(..) {
             if faults.lose_unsynced && dice.below(4) < luck_of_4 {
                 change.replay(&mut self.durable);
-            } else if faults.torn && dice.coin() {
+            } else if faults.torn && dice.below(4) > 0 {
                 change.replay_torn(&mut self.durable, faults.torn_bytes, dice);
             }
         }
@@ -124,26 +124,55 @@ impl Change {
         }
     }
 
-    /// A prefix of the write, and perhaps all of its length. A change of length is never half done.
+    /// Not all of the write: what is before some place, or any of its sectors, for a disk writes them in the order it
+    /// likes. Perhaps all of its length. A change of length is never half done.
     fn replay_torn(&self, image: &mut Image, at_any_byte: bool, dice: &mut Dice) {
         let Change::Write { offset, data } = self else {
             return;
         };
-        let end = offset + data.len() as u64;
-        let cut = if at_any_byte {
-            offset + dice.below(data.len() as u64)
+        if dice.below(3) == 0 {
+            let kept = prefix(*offset, data.len() as u64, at_any_byte, dice);
+            image.write_at(*offset, &data[..kept as usize]);
         } else {
-            // Sector borders lie strictly inside the write; without one, none of it arrives.
-            let first = offset / SECTOR + 1;
-            let borders = (end.div_ceil(SECTOR)).saturating_sub(first);
-            match borders {
-                0 => *offset,
-                _ => (first + dice.below(borders)) * SECTOR,
+            let mut sectors = sectors(*offset, data);
+            let lost = dice.below(sectors.len() as u64);
+            sectors.remove(lost as usize);
+            for (at, bytes) in sectors {
+                if dice.coin() {
+                    image.write_at(at, bytes);
+                }
             }
-        };
-        image.write_at(*offset, &data[..(cut - offset) as usize]);
+        }
         if dice.coin() {
-            image.grow_to(end);
+            image.grow_to(offset + data.len() as u64);
         }
     }
+}
+
+/// How much of a write stays, never all: up to a border of sectors that lies inside it, or none where there is no such
+/// border.
+fn prefix(offset: u64, len: u64, at_any_byte: bool, dice: &mut Dice) -> u64 {
+    if at_any_byte {
+        return dice.below(len);
+    }
+    let first = offset / SECTOR + 1;
+    let borders = (offset + len).div_ceil(SECTOR).saturating_sub(first);
+    match borders {
+        0 => 0,
+        _ => (first + dice.below(borders)) * SECTOR - offset,
+    }
+}
+
+/// The write in pieces that each lie in one sector, and where they begin.
+fn sectors(offset: u64, data: &[u8]) -> Vec<(u64, &[u8])> {
+    let (mut at, mut rest) = (offset, data);
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let room = (SECTOR - at % SECTOR) as usize;
+        let (piece, behind) = rest.split_at(room.min(rest.len()));
+        pieces.push((at, piece));
+        at += piece.len() as u64;
+        rest = behind;
+    }
+    pieces
 }

@@ -92,6 +92,12 @@ impl Crew {
         self.live.load(Relaxed)
     }
 
+    pub fn live_names(&self) -> Vec<&'static str> {
+        let members = lock(&self.members);
+        let live = members.iter().filter(|task| task.live);
+        live.map(|task| task.name).collect()
+    }
+
     /// Lets whoever was woken take a turn, and those whom that wakes, up to a limit. To be asked by one of the crew.
     pub async fn settle(&self) {
         const MOST: usize = 100;

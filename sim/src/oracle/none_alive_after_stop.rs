@@ -18,9 +18,11 @@ impl Oracle for NoneAlive {
 
     fn event(&mut self, event: &Event) -> Verdict {
         match &event.what {
-            What::Stopped { report } if report.alive > 0 => {
-                Err(format!("{} tasks outlived the stop", report.alive))
-            }
+            What::Stopped { report } if !report.alive.is_empty() => Err(format!(
+                "{} tasks outlived the stop: {}",
+                report.alive.len(),
+                report.alive.join(", ")
+            )),
             _ => Ok(()),
         }
     }

@@ -326,7 +326,10 @@ impl Scanner {
             rest = &rest[at..];
             match take_frame(rest) {
                 Taken::More if !last => return rest,
-                Taken::Frame { parts, .. } if parts.batch_first > self.records => {
+                Taken::Frame { parts, .. }
+                    if parts.batch_first > self.records
+                        || ron_core::mutant!("kms.torn_batch_is_corrupt") =>
+                {
                     if let Some((_, later)) = &mut self.scan {
                         *later = true;
                     }

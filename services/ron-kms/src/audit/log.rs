@@ -408,7 +408,8 @@ impl AuditLog {
         self.checkpoints.last_ms = now_ms;
         self.edge.published(head.size);
         self.mark = Some(head);
-        match std::mem::replace(&mut self.checkpoints.degraded, false) {
+        let again = std::mem::replace(&mut self.checkpoints.degraded, false);
+        match again && self.is_ready() {
             true => vec![Act::Ready],
             false => Vec::new(),
         }
@@ -427,7 +428,9 @@ impl AuditLog {
         let deadline = self.limits.checkpoint_deadline_ms;
         match &mut self.checkpoints.writing {
             Some(writing)
-                if !writing.overdue && now_ms.saturating_sub(writing.started_ms) >= deadline =>
+                if !writing.overdue
+                    && now_ms.saturating_sub(writing.started_ms) >= deadline
+                    && !ron_core::mutant!("kms.late_checkpoint_ready") =>
             {
                 writing.overdue = true;
                 self.degrade()

@@ -360,15 +360,25 @@ impl Change {
         }
         if let Change::Write(offset, data) = self
             && loss.torn
+            && !data.is_empty()
         {
-            let at_border =
-                |cut: &usize| loss.torn_bytes || *cut == 0 || (offset + cut).is_multiple_of(512);
-            for cut in (0..data.len()).filter(at_border) {
+            let mut keep = |kept: &dyn Fn(usize) -> bool| {
                 let mut short = before.to_vec();
-                Change::Write(*offset, data[..cut].to_vec()).replay(&mut short);
+                for at in (*offset..offset + data.len()).filter(|at| kept(*at)) {
+                    Change::Write(at, vec![data[at - offset]]).replay(&mut short);
+                }
                 let mut long = short.clone();
                 long.resize(short.len().max(offset + data.len()), 0);
                 all.extend([short, long]);
+            };
+            if loss.torn_bytes {
+                (0..data.len()).for_each(|cut| keep(&|at| at < offset + cut));
+            }
+            let first = offset / 512;
+            let sectors = (offset + data.len()).div_ceil(512) - first;
+            // Any of its sectors, but not all.
+            for chosen in 0..(1_usize << sectors) - 1 {
+                keep(&|at| chosen >> (at / 512 - first) & 1 == 1);
             }
         }
         all

@@ -361,6 +361,16 @@ fn the_log_tells_of_a_checkpoint_with_the_next_record_and_does_not_grow_by_itsel
 }
 
 #[test]
+fn checkpoint_that_ends_after_the_file_was_replaced_opens_nothing() {
+    let mut log = new_log(Policy::Strict);
+    append(&mut log, vec![intent(1)]);
+    log.begin_checkpoint(10);
+    assert_eq!(log.handle_mismatch(Mismatch::Replaced), [Act::Degraded]);
+    assert_eq!(log.handle_checkpointed(11), []);
+    assert!(!log.is_ready());
+}
+
+#[test]
 fn an_overdue_or_failed_checkpoint_turns_readiness_off_until_one_succeeds() {
     let mut log = new_log(Policy::Strict);
     append(&mut log, vec![intent(1)]);
