@@ -42,6 +42,8 @@ pub struct Hunted {
     pub name: String,
     /// For each hunt: how it ended.
     pub hunts: Vec<Option<Catch>>,
+    /// Seeds that fail without the bug, too.
+    pub alarms: Vec<Catch>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,8 +135,15 @@ const MOST_OF_KERNEL: &str = "kms/";
 pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, effort: Effort) -> Hunted {
     let scenarios = &grounds(scenarios, mutant)[..];
     let mut hunts: Vec<Option<Catch>> = Vec::new();
+    let alarms = Mutex::default();
     for n in 0..effort.hunts {
-        hunts.push(hunt_from(scenarios, mutant, 1 + n * 10_000, effort));
+        hunts.push(hunt_from(
+            scenarios,
+            mutant,
+            1 + n * 10_000,
+            effort,
+            &alarms,
+        ));
         // A bug that got away once is missed; more hunts would only take time.
         if mutant.is_some() && hunts.last().is_some_and(Option::is_none) {
             break;
@@ -143,6 +152,7 @@ pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, effort: Effort) -> Hun
     Hunted {
         name: mutant.unwrap_or("(no bug)").to_owned(),
         hunts,
+        alarms: alarms.into_inner().unwrap(),
     }
 }
 
@@ -152,6 +162,7 @@ fn hunt_from(
     mutant: Option<&str>,
     first_seed: u64,
     effort: Effort,
+    alarms: &Mutex<Vec<Catch>>,
 ) -> Option<Catch> {
     let begin = Instant::now();
     let (next, best) = (AtomicU64::new(0), Mutex::new(None::<Catch>));
@@ -180,10 +191,6 @@ fn hunt_from(
                     let Some(violation) = run.violation() else {
                         continue;
                     };
-                    let fails_anyway = || run::run(scenario, seed, &clean).violation().is_some();
-                    if mutant.is_some() && fails_anyway() {
-                        continue;
-                    }
                     let catch = Catch {
                         oracle: violation.oracle,
                         scenario: scenario.name.clone(),
@@ -191,6 +198,11 @@ fn hunt_from(
                         runs: turn + 1,
                         took: begin.elapsed(),
                     };
+                    let fails_anyway = || run::run(scenario, seed, &clean).violation().is_some();
+                    if mutant.is_some() && fails_anyway() {
+                        alarms.lock().unwrap().push(catch);
+                        continue;
+                    }
                     let mut best = best.lock().unwrap();
                     if best.as_ref().is_none_or(|best| catch.runs < best.runs) {
                         *best = Some(catch);
@@ -221,6 +233,7 @@ mod tests {
         let hunted = |hunts: Vec<Option<Catch>>| Hunted {
             name: "x".to_owned(),
             hunts,
+            alarms: Vec::new(),
         };
         let all = hunted(vec![catch(9), catch(1), catch(4)]);
         assert!(all.caught());
@@ -243,6 +256,6 @@ mod tests {
             hunts: 1,
             jobs: 1,
         };
-        assert!(hunt_from(&[scenario], None, 500, effort).is_none());
+        assert!(hunt_from(&[scenario], None, 500, effort, &Mutex::default()).is_none());
     }
 }

@@ -411,7 +411,7 @@ struct Missing {
 }
 
 impl ReadyBody {
-    /// Those that are closed; none of them: it is ready.
+    /// The closed ones; there are none if it is ready.
     fn gates(&self) -> Vec<String> {
         self.missing.iter().map(|m| m.gate.clone()).collect()
     }
@@ -429,7 +429,9 @@ async fn poll_readiness(job: Job) {
                 .exchange(to, "/readyz", "GET", Duration::from_millis(500))
                 .await;
             let Outcome::Answered(status) = outcome else {
-                last[index] = None;
+                if last[index].take().is_some() {
+                    unknown(&job, *node);
+                }
                 continue;
             };
             let ready = status == 200;
@@ -462,4 +464,17 @@ async fn poll_readiness(job: Job) {
         }
         timer::sleep(job.drawn.every).await;
     }
+    job.targets
+        .iter()
+        .for_each(|(node, _)| unknown(&job, *node));
+}
+
+/// Nobody knows any more whether it is ready.
+fn unknown(job: &Job, node: NodeId) {
+    let what = What::Probe {
+        event: "ready.unknown",
+        id: 0,
+        detail: String::new(),
+    };
+    job.clients.world.recorder().record(Some(node), what);
 }

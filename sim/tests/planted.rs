@@ -187,6 +187,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "kms.drops_counted",
     ),
     (
+        "kms.backend_gate_open",
+        "kms/honest-readiness",
+        "kms.ready_tells",
+    ),
+    (
         "kms.late_checkpoint_ready",
         "kms/honest-readiness",
         "kms.ready_tells",

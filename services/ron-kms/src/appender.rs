@@ -79,7 +79,7 @@ impl Appender {
         self.perform(acts, Vec::new()).await;
     }
 
-    /// The batch in hand is not written: what gap records will tell of is counted.
+    /// The batch in hand is not written: what it loses is counted.
     fn undo(&self) -> Vec<Act> {
         let lost = self.auditor.step(|log| log.at_stake());
         if !ron_core::mutant!("kms.failed_batch_uncounted") {
@@ -111,6 +111,9 @@ impl Appender {
         let acts = self
             .auditor
             .step(|log| log.begin_append(wall_ms, submissions));
+        let refused = acts.iter().filter(|act| matches!(act, Act::Refuse { .. }));
+        let refused = refused.count() as u64;
+        self.auditor.metrics.audit_dropped.inc_by(refused);
         let in_flight = self.auditor.step(|log| log.in_flight());
         self.auditor.spec("spec.kms.audit.batch", in_flight);
         self.perform(acts, waiters).await;

@@ -592,20 +592,22 @@ impl Auditor {
         self.note_writer.lock().publish(note);
     }
 
-    /// Does what the machine says about readiness.
+    /// Does what the machine says about readiness, by what is true now: another task may have had its say since, and
+    /// its gate must not be opened again.
     pub fn tell(&self, acts: &[Act]) {
         for act in acts {
+            let log = self.log.lock();
             match act {
                 Act::Degraded => {
                     self.metrics.integrity_failed.inc();
-                    let why = self.mismatch();
+                    let why = log.mismatch().map(ToString::to_string);
                     let why = why.unwrap_or_else(|| "a checkpoint is overdue or failed".into());
                     self.env
                         .probe("kms.checkpoint_missed", 0, format_args!("{why}"));
                     self.gate.close(why);
                 }
                 Act::Ready if ron_core::mutant!("kms.checkpoint_gate_stuck") => {}
-                Act::Ready => {
+                Act::Ready if log.is_ready() => {
                     ron_core::sometimes!("kms.checkpoint_again");
                     self.gate.open();
                 }

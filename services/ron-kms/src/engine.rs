@@ -552,7 +552,9 @@ impl Engine {
             None => self.backend_gate.open(),
             Some(why) => {
                 ron_core::sometimes!("kms.backend_away");
-                self.backend_gate.close(why);
+                if !ron_core::mutant!("kms.backend_gate_open") {
+                    self.backend_gate.close(why);
+                }
             }
         }
         up

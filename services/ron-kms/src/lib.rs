@@ -115,6 +115,7 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "kms.append_not_synced",
         "kms.attestation_gate_open",
         "kms.attests_for_others",
+        "kms.backend_gate_open",
         "kms.backend_gate_stuck",
         "kms.batch_overwritten",
         "kms.batch_told_in_part",

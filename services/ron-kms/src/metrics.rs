@@ -52,7 +52,7 @@ impl Metrics {
         Metrics {
             audit_dropped: telemetry.counter(
                 "audit_dropped_total",
-                "Audit events that found no room; each is told by a gap record.",
+                "Audit events that got no record; a gap record tells of them while the log takes records.",
             ),
             integrity_failed: telemetry.counter(
                 "kms_audit_integrity_failed_total",

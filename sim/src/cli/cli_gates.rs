@@ -93,9 +93,11 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         "planted bug", "caught by", "in", effort.hunts, effort.runs
     );
     let (mut caught, mut missed) = (0, 0);
+    let mut alarms = Vec::new();
     for name in chosen {
         let hunted = mutants::hunt(&scenarios, Some(name), effort);
         println!("{}", hunted.line());
+        alarms.extend(hunted.alarms.iter().cloned());
         if hunted.caught() {
             caught += 1;
         } else {
@@ -103,19 +105,20 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         }
     }
     let clean = mutants::hunt(&scenarios, None, effort);
-    let alarms = clean.hunts.iter().flatten().count();
-    for alarm in clean.hunts.iter().flatten() {
+    alarms.extend(clean.hunts.into_iter().flatten());
+    for alarm in &alarms {
         println!(
             "FALSE ALARM  {} in {} seed {}",
             alarm.oracle, alarm.scenario, alarm.seed
         );
     }
     println!(
-        "{alarms} false alarms in {} runs without a bug",
+        "{} false alarms in {} runs without a bug",
+        alarms.len(),
         effort.hunts * effort.runs
     );
     println!("{caught} caught, {missed} missed");
-    Ok(if missed + alarms == 0 {
+    Ok(if missed == 0 && alarms.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -190,7 +190,7 @@ impl Running {
         })
     }
 
-    /// Asks until the answer is no longer 409: each ask takes a round through the service.
+    /// Asks until the answer is no longer 409.
     pub fn get_covered(&self, path: &str) -> Answer {
         // A checkpoint comes by its interval, not by how often it is asked for.
         for _ in 0..3_000 {

@@ -58,6 +58,13 @@ impl Trouble {
         self.until = None;
     }
 
+    /// A backend that was away is back; calls that hang do so to their end.
+    fn may_end(&mut self, at: Duration) {
+        if let Some(until) = self.until {
+            self.ends(at.max(until));
+        }
+    }
+
     fn settle(&mut self, now: Duration) {
         if let Some(until) = self.until.filter(|until| *until <= now) {
             self.ends(until);
@@ -74,7 +81,7 @@ impl Oracle for ReadyTells {
         if let (None, What::Phase { text }) = (event.node, &event.what) {
             if text == "all faults healed" {
                 for node in self.nodes.values_mut() {
-                    node.backend(|trouble| trouble.ends(event.at));
+                    node.backend(|trouble| trouble.may_end(event.at));
                 }
             }
             return Ok(());
@@ -89,8 +96,14 @@ impl Oracle for ReadyTells {
                     node.backend(|trouble| trouble.begins(event.at, until));
                 }
             }
+            // What was there before is not judged: it may be covered.
             What::Probe {
-                event: "kms.opened" | "kms.appended",
+                event: "kms.opened",
+                id,
+                ..
+            } => (node.records, node.covered) = (*id, *id),
+            What::Probe {
+                event: "kms.appended",
                 id,
                 ..
             } => node.grew(*id, event.at),
@@ -103,8 +116,12 @@ impl Oracle for ReadyTells {
                 let gate = |told: &String| told.split(' ').next().unwrap_or_default().to_owned();
                 node.closed = Some(missing.iter().map(gate).collect());
             }
+            What::Probe {
+                event: "ready.unknown",
+                ..
+            } => node.closed = None,
             What::Started { .. } | What::Died { .. } | What::ShutdownAsked => {
-                *node = Node::default();
+                node.begins_anew(event.at);
             }
             _ => {}
         }
@@ -116,6 +133,17 @@ impl Node {
     fn backend(&mut self, change: impl Fn(&mut Trouble)) {
         for gate in ["backend", "attestation"] {
             change(self.gates.entry(gate).or_default());
+        }
+    }
+
+    /// A new process knows nothing yet; trouble with the backend goes on.
+    fn begins_anew(&mut self, at: Duration) {
+        self.closed = None;
+        self.checkpoints().ends(at);
+        for gate in GATES {
+            let trouble = self.gates.entry(gate).or_default();
+            trouble.since = trouble.since.map(|_| at);
+            trouble.over = trouble.over.max(at);
         }
     }
 
