@@ -208,6 +208,33 @@ fn failing_writes_and_syncs_lose_nothing_acknowledged_and_what_is_read_stays() {
 }
 
 #[test]
+fn what_a_failed_sync_lost_is_made_sure_of_before_anything_is_built_upon_it() {
+    for seed in 1..=400 {
+        on_a_machine(seed, move |machine| async move {
+            let db = Db::open(&machine.env(), PATH).await.unwrap();
+            put(&db, 1).await.unwrap();
+            machine.disk().set_faults(DiskFaults {
+                eio_sync_per_10k: 4000,
+                ..untroubled()
+            });
+            // The file grows, and the system shows its length whether or not a sync brought it to the disk.
+            for n in 0..seed % 7 {
+                let grow = db.write(move |txn| {
+                    let grown = vec![7; 9_000 * n as usize];
+                    txn.open_table(TABLE)?.insert("more", &*grown)?;
+                    Ok::<(), DbError>(())
+                });
+                let _ = grow.await;
+                let _ = get(&db).await;
+            }
+            machine.power_cycle();
+            let db = Db::open(&machine.env(), PATH).await.unwrap();
+            assert_eq!(get(&db).await, Ok(1));
+        });
+    }
+}
+
+#[test]
 fn each_single_failure_is_reported_and_the_next_call_goes_on() {
     for fault in [Fault::EioWrite, Fault::EioSync] {
         on_a_machine(1, move |machine| async move {

@@ -68,10 +68,14 @@ impl<S> fmt::Debug for Guarded<S> {
 
 pub(super) struct Stored(Arc<dyn DiskFile>);
 
-/// The file of an earlier opening. Whoever made it may have been killed before its name was durable.
+/// The file of an earlier opening. Whoever made it may have been killed before its name was durable; and if one of its
+/// syncs failed, the system goes on to show what the disk never got. Such a file verifies, is built upon, and is
+/// damaged when the power goes. Therefore all of it is written again: it is small, and is read to its end anyway.
 pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
     disk.sync_dir(durable::directory(path))?;
-    disk.open(path, Open::Existing).map(Stored)
+    let file = disk.open(path, Open::Existing)?;
+    durable::settle(file.as_ref(), 0, file.len()?)?;
+    Ok(Stored(file))
 }
 
 /// Writes the contents beside, syncs, and renames: a crash leaves no half of a file under the name.
