@@ -274,7 +274,7 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
 
     stop_all(&world).await;
     sampling.abort();
-    recorder.finish(&world.view());
+    recorder.finish(&world.view(), run.drawn);
     points.end();
     RunResult {
         scenario: scenario.name.clone(),

@@ -45,7 +45,7 @@ fn verdict(two: &Two, oracles: &[&'static str]) -> Option<(&'static str, String)
     let text = "x".to_owned();
     recorder.record(None, What::Phase { text });
     recorder.sample(&two.world.view());
-    recorder.finish(&two.world.view());
+    recorder.finish(&two.world.view(), true);
     let violation = recorder.into_record(sim::timer::elapsed()).violation;
     violation.map(|v| (v.oracle, v.why))
 }
