@@ -19,7 +19,13 @@ use sim::{
 #[test]
 fn fifty_faults_shrink_to_at_most_three_and_replay_in_another_process() {
     let plant = "ack_before_sync";
-    let scenario = Scenario::load(&scenario::root(), "torn-write").expect("the scenario is there");
+    let mut scenario =
+        Scenario::load(&scenario::root(), "torn-write").expect("the scenario is there");
+    // Alone: a log that is never synced breaks other laws too, and by more than one operation.
+    scenario
+        .check
+        .always
+        .retain(|o| o == "pool.acked_is_durable");
     let watch = Watch {
         plant: Some(plant.to_owned()),
         ..Watch::default()
