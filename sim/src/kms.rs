@@ -38,6 +38,7 @@ use ron_kms::{
 use self::backend::SimBackend;
 use crate::{
     disk::{Image, SimDisk},
+    metrics_page,
     service::{ProcessContext, SettingsFile, SimService, as_flags},
     trace::StopReport,
 };
@@ -174,12 +175,8 @@ async fn run(process: ProcessContext) -> StopReport {
 
 /// As an operator reads it.
 fn dropped(telemetry: &Telemetry) -> u64 {
-    let page = telemetry.render();
-    let line = page.lines().find(|line| {
-        line.starts_with("audit_dropped_total{") || line.starts_with("audit_dropped_total ")
-    });
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    value.expect("ron-kms counts what it drops") as u64
+    let value = metrics_page::value(&telemetry.render(), "audit_dropped_total", &[]);
+    value.expect("ron-kms counts what it drops")
 }
 
 async fn open(process: &ProcessContext, config: &Arc<Config>) -> Result<Service, String> {

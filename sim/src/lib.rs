@@ -37,6 +37,7 @@ pub mod http_client;
 pub mod issuer;
 pub mod kms;
 pub mod linear;
+mod metrics_page;
 pub mod models;
 pub mod mutants;
 pub mod net;

@@ -248,6 +248,22 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_that_fails_without_the_bug_is_an_alarm_and_no_catch() {
+        let root = crate::scenario::root();
+        let mut scenario = Scenario::load(&root, "late-subscriber").expect("it is there");
+        // Of a service that is not there: it has nothing to compare, and fails.
+        scenario.check.always = vec!["model.kms.audit".to_owned()];
+        let effort = Effort {
+            runs: 2,
+            hunts: 1,
+            jobs: 1,
+        };
+        let hunted = hunt(&[scenario], Some(ron_core::POINTS.mutants[0]), effort);
+        assert!(!hunted.caught());
+        assert_eq!(hunted.alarms.len(), 2);
+    }
+
+    #[test]
     fn the_tree_without_a_bug_raises_no_alarm() {
         let root = crate::scenario::root();
         let scenario = Scenario::load(&root, "late-subscriber").expect("it is there");

@@ -220,6 +220,7 @@ fn what_the_log_does_not_take_is_neither_stored_nor_seen() {
         let turn = ring.turn(key.kid()).await.unwrap();
         let refused = ring.commit(turn, creating(&key)).await.unwrap_err();
         assert!(matches!(refused, KmsError::NotRecorded(_)), "{refused}");
+        assert_eq!(bench.auditor.metrics.audit_dropped.get(), 1);
         assert!(ring.index().is_empty());
         assert!(bench.store.load().await.unwrap().keys.is_empty());
         assert!(

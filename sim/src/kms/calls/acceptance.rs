@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Client, SLOTS, auditor, customer};
-use crate::{kms::PORT, ops::Op, timer, trace::Outcome, workload::Clients};
+use crate::{kms::PORT, metrics_page, ops::Op, timer, trace::Outcome, workload::Clients};
 
 type Missing = (Outcome, Bytes);
 
@@ -200,14 +200,9 @@ async fn signatures(client: &Client<'_>) -> Result<u64, Missing> {
         return Err((outcome, body));
     }
     let page = String::from_utf8_lossy(&body);
-    let line = page.lines().find(|line| {
-        let labels = ["action=\"sign\"", "code=\"ok\""];
-        line.starts_with("kms_operations_total{") && labels.iter().all(|l| line.contains(l))
-    });
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    value
-        .map(|n| n as u64)
-        .ok_or_else(|| missing("signatures are counted"))
+    let labels = ["action=\"sign\"", "code=\"ok\""];
+    let value = metrics_page::value(&page, "kms_operations_total", &labels);
+    value.ok_or_else(|| missing("signatures are counted"))
 }
 
 /// The log at rest is covered to its last record, and gives a proof of each.
