@@ -19,6 +19,7 @@ mod names;
 mod state;
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -136,17 +137,42 @@ impl SimDisk {
         }
     }
 
-    /// Puts older contents back, durably; false if there is no such file.
-    pub fn restore(&self, path: &str, image: &Image) -> bool {
+    /// The file of that path, or all files below it, as processes see them: something to put back later.
+    pub fn copy_of(&self, path: &str) -> BTreeMap<String, Image> {
+        let state = self.lock();
+        let own = state
+            .files_seen()
+            .filter(|(name, _)| lies_at_or_below(name, path));
+        own.map(|(name, image)| (name.to_owned(), image.clone()))
+            .collect()
+    }
+
+    /// Makes the path what it was when the copy was taken, durably: older contents come back, newer files go. A file that
+    /// is gone meanwhile stays so. False if nothing changes.
+    pub fn put_back(&self, path: &str, copy: &BTreeMap<String, Image>) -> bool {
         let mut state = self.lock();
-        match state.names.get(path) {
-            Some(Entry::File(id)) => {
-                let file = Box::new(file::FileState::named(image));
-                state.files.insert(id, file);
-                true
+        let now: Vec<(String, bool)> = state
+            .files_seen()
+            .filter(|(name, _)| lies_at_or_below(name, path))
+            .map(|(name, image)| {
+                let same = copy.get(name).is_some_and(|old| *old == *image);
+                (name.to_owned(), same)
+            })
+            .collect();
+        for (name, _) in now.iter().filter(|(_, same)| !same) {
+            match (copy.get(name), state.names.get(name)) {
+                (Some(image), Some(Entry::File(id))) => {
+                    let file = Box::new(file::FileState::named(image));
+                    state.files.insert(id, file);
+                }
+                _ => {
+                    let _ = state.remove(name);
+                    let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
+                    state.names.sync_dir(dir);
+                }
             }
-            _ => false,
         }
+        now.iter().any(|(_, same)| !same)
     }
 
     /// Flips some bit of some file whose path begins so and tells which; `None` if every such file is empty.
@@ -168,6 +194,11 @@ impl SimDisk {
         self.bit_rot(&rot.path, rot.offset, rot.bit);
         Some(rot)
     }
+}
+
+fn lies_at_or_below(name: &str, path: &str) -> bool {
+    let below = name.strip_prefix(path);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 // ------------------------------------------------------------------------------------ inspection

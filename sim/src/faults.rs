@@ -221,11 +221,13 @@ async fn strike(world: World, node: NodeId, fault: Fault) {
             }
         }
         Fault::Restore { path, after_ms } => {
-            let image = parts.disk.image(&path);
+            let copy = parts.disk.copy_of(&path);
             timer::sleep(Duration::from_millis(after_ms)).await;
             world.die(node, Death::Process, "killed to restore a backup");
-            if image.is_some_and(|image| parts.disk.restore(&path, &image)) {
+            if parts.disk.put_back(&path, &copy) {
                 parts.felt.note("disk.restore");
+                let text = format!("{path} is what it was {after_ms} ms ago");
+                world.recorder().record(Some(node), What::Fault { text });
             }
             start_after(&world, node, 10).await;
         }

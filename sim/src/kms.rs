@@ -137,6 +137,19 @@ async fn run(process: ProcessContext) -> StopReport {
         config.verify.cache_ttl_ms,
         format_args!(""),
     );
+    let deadline = &config.deadline;
+    let (sign, wrap) = (deadline.sign_ms, deadline.wrap_ms);
+    let (unwrap, rotate) = (deadline.unwrap_ms, deadline.rotate_ms);
+    env.probe(
+        "kms.deadlines",
+        0,
+        format_args!("{sign} {wrap} {unwrap} {rotate}"),
+    );
+    env.probe(
+        "kms.checkpoint_interval",
+        config.audit.checkpoint_interval_ms,
+        format_args!(""),
+    );
     if config.auth.mode == AuthMode::Passport {
         let passport = &config.auth.passport;
         let (issuer, audience) = (&passport.issuer, &passport.audience);

@@ -84,6 +84,9 @@ pub struct Asked<'a> {
     pub authorization: Option<&'a str>,
 }
 
+/// Whom an ingress lets change the process.
+pub const OPERATORS: &str = "operators";
+
 /// Keys of what is stored outside the plan, to see whether a node serves.
 const FIRST_KEY_OUTSIDE: u64 = 1 << 40;
 
@@ -163,7 +166,10 @@ impl Clients {
             .header("content-type", "application/json")
             .header("accept", "application/json");
         if let Some(tenant) = asked.tenant {
-            let scopes = "kms:sign,kms:verify,kms:wrap,kms:unwrap,kms:rotate,kms:read";
+            let scopes = match tenant {
+                OPERATORS => "ops:admin",
+                _ => "kms:sign,kms:verify,kms:wrap,kms:unwrap,kms:rotate,kms:read",
+            };
             message = message
                 .header("x-user", "sim")
                 .header("x-groups", scopes)

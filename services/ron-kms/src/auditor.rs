@@ -419,6 +419,8 @@ impl Auditor {
     /// The queue had no room for it.
     fn drop_item(&self, mut item: Sent) {
         self.metrics.audit_dropped.inc();
+        let shed = item.number.as_ref().and_then(|number| number.seq);
+        let shed = shed.filter(|_| item.event.may_be_shed());
         if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
             && !ron_core::mutant!("kms.drop_not_told")
         {
@@ -435,7 +437,9 @@ impl Auditor {
             }
             self.append_wanted.notify_one();
         }
-        self.env.probe("kms.audit_dropped", 0, format_args!(""));
+        let shed_or_not = shed.unwrap_or(Seq::MAX);
+        self.env
+            .probe("kms.audit_dropped", shed_or_not, format_args!(""));
     }
 
     // -------------------------------------------------------------------------------- for readers

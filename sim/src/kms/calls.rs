@@ -216,6 +216,26 @@ pub const CALLS: &[CallKind] = &[
         |c, op| Box::pin(operator::reload(c, op)),
     ),
     call(
+        "kms.cache_ttl",
+        "sets anew for how long verifying goes on by what is known",
+        |c, op| Box::pin(operator::cache_ttl(c, op)),
+    ),
+    call(
+        "kms.tenant_verify",
+        "verifies the last signature of key `arg` as its tenant, through an ingress",
+        |c, op| Box::pin(rare::tenant_verify(c, op)),
+    ),
+    call(
+        "kms.flood_op",
+        "signs under an operation id of its own, as tenant t1",
+        |c, op| Box::pin(rare::flood_op(c, op)),
+    ),
+    call(
+        "kms.destroy_whole",
+        "schedules all versions of key `arg` for destruction in a day",
+        |c, op| Box::pin(rare::destroy_whole(c, op)),
+    ),
+    call(
         "kms.rotate_limit",
         "has key `arg` rotated after a time that the settings allow or not",
         |c, op| Box::pin(operator::rotate_limit(c, op)),
@@ -277,22 +297,38 @@ impl Client<'_> {
             authorization: None,
         };
         let timeout = Duration::from_millis(self.op.timeout_ms);
-        let crowd = self.known().crowd(&self.op.on, self.op.arg / SLOTS);
-        let before = crowd.enter();
+        let tenant = self.op.arg / SLOTS;
+        let crowd = self.known().crowd(&self.op.on, tenant);
+        let same_id = body["op_id"].as_str();
+        let same_id = same_id.map(|id| self.known().asking(&self.op.on, id));
+        let before = crowd.enter(timer::elapsed(), uses_quota(name));
+        let alone = same_id
+            .as_ref()
+            .map(|asking| asking.enter(timer::elapsed(), false));
+        if let Some(waiting) = crowd.new_most_waiting(timer::elapsed()) {
+            let detail = format_args!("{} t{tenant}", self.op.on);
+            self.clients.tell("client.waiting", waiting, detail);
+        }
         let (outcome, bytes) = self.clients.ask(&self.op.on, asked, timeout).await;
         let most = crowd.leave(before, &outcome);
+        let asking = same_id.zip(alone);
+        let asking = asking.map(|(asking, entered)| asking.leave(entered, &outcome));
         if let Outcome::Answered(status @ 400..) = outcome {
             self.tell_refusal(name, status, path, body, &bytes);
+            let on = &self.op.on;
             if status == 429 {
-                let on = &self.op.on;
                 self.clients
                     .tell("client.crowded", most, format_args!("{on}"));
+            }
+            if let Some(asking) = asking {
+                self.clients
+                    .tell("client.asking_id", asking, format_args!("{on}"));
             }
         }
         (outcome, bytes)
     }
 
-    /// Tells which request was refused with which code: `node key request code op_id|-`.
+    /// Tells which request was refused with which code: `node key request code op_id|- retryable`.
     fn tell_refusal(&self, name: &str, status: u16, path: &str, body: &Value, answer: &[u8]) {
         let problem: Value = serde_json::from_slice(answer).unwrap_or_default();
         // An answer that broke off says nothing.
@@ -304,7 +340,8 @@ impl Client<'_> {
         let key = body["kid"].as_str().or(in_path).unwrap_or("-");
         let kid = key.split('#').next().unwrap_or("-");
         let (on, op_id) = (&self.op.on, body["op_id"].as_str().unwrap_or("-"));
-        let detail = format_args!("{on} {kid} {name} {code} {op_id}");
+        let again = problem["retryable"].as_bool().unwrap_or_default();
+        let detail = format_args!("{on} {kid} {name} {code} {op_id} {again}");
         self.clients.tell("client.refused", status.into(), detail);
     }
 
@@ -406,6 +443,7 @@ impl Client<'_> {
         let on = &self.op.on;
         let detail = format_args!("{on} {kid} {what} {value}");
         self.clients.tell("client.change_told", seq, detail);
+        self.tell_receipt("client.changed", answer, Choice::Named);
     }
 
     fn message(&self) -> String {
@@ -423,6 +461,21 @@ impl Client<'_> {
         self.clients
             .tell("client.message", seq, format_args!("{on} {digests}"));
     }
+}
+
+/// Whether a request takes a place in its tenant's quota: what only reads does not.
+fn uses_quota(request: &str) -> bool {
+    const READ: &[&str] = &[
+        "kms.verify",
+        "kms.attest",
+        "kms.show",
+        "kms.list",
+        "kms.jwks",
+        "kms.audit",
+    ];
+    // What is wrong on purpose, or asked for in the end, may be anything.
+    const ANY: &[&str] = &[WRONG, "kms.accept"];
+    !READ.contains(&request) && !ANY.contains(&request)
 }
 
 /// Which version an answer is by.
@@ -560,7 +613,6 @@ async fn rotate(clients: Clients, op: Op) {
             head,
             format_args!("{} {}", op.on, key.kid),
         );
-        client.tell_receipt("client.changed", &answer, Choice::Named);
         client.tell_change(&answer, "rotated", head);
     }
 }
@@ -570,24 +622,39 @@ async fn verify(clients: Clients, op: Op) {
     let Some(key) = client.key(Kind::Signs).await else {
         return;
     };
-    let Some((message, by, sigs)) = key.signed else {
-        return;
-    };
+    if let Some(signed) = key.signed {
+        verify_as(&client, None, signed).await;
+    }
+}
+
+/// Tells the verdict, and by how old an index: `node began_us`.
+async fn verify_as(
+    client: &Client<'_>,
+    tenant: Option<&str>,
+    (message, by, sigs): (String, String, Value),
+) {
+    let (clients, on) = (client.clients, &client.op.on);
     let body = json!({ "kid": by, "message": message, "sigs": sigs });
+    let began_us = timer::elapsed().as_micros();
     let (outcome, bytes) = client
-        .send("kms.verify", "POST", "/v1/kms/verify", &body)
+        .send_as(tenant, "kms.verify", "POST", "/v1/kms/verify", &body)
         .await;
     let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     if let (Outcome::Answered(409), Some(code)) = (&outcome, answer["code"].as_str()) {
         clients.tell("client.verify_refused", 0, format_args!("{code} {by}"));
     }
+    let age = answer["cache_age_ms"].as_u64();
     if outcome == Outcome::Answered(200) {
         let valid = answer["valid"] == Value::Bool(true);
-        let age = answer["cache_age_ms"].as_u64();
         clients.tell("client.verified", u64::from(valid), format_args!("{by}"));
         if let Some(age) = age {
-            clients.tell("client.verified_stale", age, format_args!("{}", op.on));
+            let detail = format_args!("{on} {began_us}");
+            clients.tell("client.verified_stale", age, detail);
         }
+    }
+    if answer["code"] == "verify_cache_expired" {
+        let detail = format_args!("{on} {began_us}");
+        clients.tell("client.verify_expired", age.unwrap_or(0), detail);
     }
 }
 

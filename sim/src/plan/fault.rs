@@ -101,7 +101,7 @@ pub enum Fault {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         path: String,
     },
-    /// A copy of the file is taken now and put back later, while the process is down.
+    /// A copy of the file, or of all below it, is taken now and put back later, while the process is down.
     Restore {
         path: String,
         after_ms: u64,

@@ -96,6 +96,46 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             ],
         );
     }),
+    kms_calls("kms.ends", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.rotate",
+                "kms.rotate",
+                "kms.rotate",
+                "kms.destroy_whole",
+            ],
+        );
+    }),
+    kms_calls("kms.show", |draft| with_keys(draft, &["kms.show"])),
+    kms_calls("kms.put_away", |draft| {
+        with_keys(
+            draft,
+            &["kms.rotate_daily", "kms.disable", "kms.destroy_first"],
+        );
+    }),
+    kms_calls("kms.switch_shown", |draft| {
+        with_keys(
+            draft,
+            &[
+                "kms.disable",
+                "kms.enable",
+                "kms.show",
+                "kms.show",
+                "kms.verify",
+            ],
+        );
+    }),
+    kms_calls("kms.flood_op", |draft| with_keys(draft, &["kms.flood_op"])),
+    kms_calls("kms.cache_ttl", |draft| {
+        with_keys(draft, &["kms.cache_ttl"]);
+    }),
+    kms_calls("kms.tenants_verify", |draft| {
+        with_keys(
+            draft,
+            &["kms.tenant_sign", "kms.tenant_verify", "kms.tenant_verify"],
+        );
+    }),
     kms_calls("kms.tenants", |draft| {
         with_keys(
             draft,

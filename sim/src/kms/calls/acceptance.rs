@@ -65,8 +65,10 @@ async fn asked_again(client: &Client<'_>) -> Result<(), Missing> {
         let (outcome, bytes) = client
             .send("kms.sign_op", "POST", "/v1/kms/sign", &body)
             .await;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         // The id may have been used for another message meanwhile.
-        if !matches!(outcome, Outcome::Answered(200 | 409)) {
+        let used = answer["code"] == "op_id_conflict";
+        if outcome != Outcome::Answered(200) && !used {
             return Err((outcome, bytes));
         }
     }

@@ -6,6 +6,7 @@ use super::{Client, Kind, client};
 use crate::{
     kms::plain_log::{Hash, leaf_hash, root_by_path, tree_head},
     ops::Op,
+    timer,
     trace::Outcome,
     workload::Clients,
 };
@@ -29,9 +30,14 @@ pub async fn audit(clients: Clients, op: Op) {
 
 /// How many records the checkpoint covers.
 pub async fn covers(client: &Client<'_>) -> Option<u64> {
+    let began_us = timer::elapsed().as_micros();
     let note = read(client, "/v1/kms/audit/checkpoint").await?;
     match std::str::from_utf8(&note).ok().and_then(tree_head) {
         Some(head) => {
+            let asked = format_args!("{} {began_us}", client.op.on);
+            client
+                .clients
+                .tell("client.checkpoint_asked", head.size, asked);
             tell_head(client, head.size, &head.root);
             Some(head.size)
         }

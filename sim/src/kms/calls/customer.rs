@@ -257,6 +257,7 @@ pub async fn show(clients: Clients, op: Op) {
         return;
     };
     let shown = &answer.body;
+    tell_enabled(&client, &answer);
     let head = shown["head"].as_u64().unwrap_or(0);
     let numbers = shown["versions"].as_array().into_iter().flatten();
     let numbers: Vec<u64> = numbers.filter_map(|v| v["version"].as_u64()).collect();
@@ -270,6 +271,16 @@ pub async fn show(clients: Clients, op: Op) {
         .and_then(|(_, by, _)| by.rsplit_once("#v"));
     let signed = signed.and_then(|(_, n)| n.parse::<u64>().ok()).unwrap_or(1);
     client.checked(signed <= head, "no version is newer than the head");
+}
+
+fn tell_enabled(client: &Client<'_>, answer: &Answer) {
+    let versions = answer.body["versions"].as_array().into_iter().flatten();
+    for version in versions.filter(|version| version["state"] == "enabled") {
+        let (on, began) = (&client.op.on, answer.began_us);
+        let name = version["kid"].as_str().unwrap_or_default();
+        let detail = format_args!("{on} {name} {began} -");
+        client.clients.tell("client.shown_enabled", 0, detail);
+    }
 }
 
 /// The published keys verify what was signed.

@@ -18,6 +18,7 @@ pub struct Known {
     /// By node: requests with an operation id that had no result yet.
     failed: Mutex<BTreeMap<String, Vec<Value>>>,
     crowds: Mutex<BTreeMap<(String, u64), Arc<Crowd>>>,
+    asking: Mutex<BTreeMap<(String, String), Arc<Crowd>>>,
     pub(super) tokens: Wallet,
 }
 
@@ -56,6 +57,13 @@ impl Known {
     pub(super) fn crowd(&self, on: &str, tenant: u64) -> Arc<Crowd> {
         let mut crowds = self.crowds.lock().unwrap();
         crowds.entry((on.to_owned(), tenant)).or_default().clone()
+    }
+
+    /// The requests under one operation id to a node.
+    pub(super) fn asking(&self, on: &str, op_id: &str) -> Arc<Crowd> {
+        let mut asking = self.asking.lock().unwrap();
+        let key = (on.to_owned(), op_id.to_owned());
+        asking.entry(key).or_default().clone()
     }
 
     pub(super) fn failed(&self, on: &str, request: &Value) {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     bearer::Bearer,
+    client,
     doors::{ADMIN, POLICY, RELOAD, find},
 };
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     seed::{self, SimRng},
     timer,
     trace::Outcome,
-    workload::Clients,
+    workload::{Clients, OPERATORS},
 };
 
 /// What the file said.
@@ -111,4 +112,21 @@ pub async fn rotate_limit(clients: Clients, op: Op) {
     let node = clients.world().find(&op.on).expect("validated").0;
     let told = format_args!("{node} {began_us} {asked_ms} {taken}");
     clients.tell("client.limit_tried", u64::from(taken), told);
+}
+
+/// How long verifying goes on by what is known, from now on. Tells `node began_us`.
+pub async fn cache_ttl(clients: Clients, op: Op) {
+    let node = clients.world().find(&op.on).expect("validated");
+    let ttl_ms = 200 + op.key * 617 % 4000;
+    let text = format!("verify.cache_ttl_ms = {ttl_ms}\n");
+    clients.world().node_parts(node).settings.write(&text);
+    let began_us = timer::elapsed().as_micros();
+    let client = client(&clients, &op);
+    let none = json!({});
+    let asking = client.send_as(Some(OPERATORS), "kms.reload", "POST", RELOAD, &none);
+    let event = match asking.await.0 {
+        Outcome::Answered(200) => "client.ttl_set",
+        _ => "client.ttl_unsure",
+    };
+    clients.tell(event, ttl_ms, format_args!("{} {began_us}", op.on));
 }

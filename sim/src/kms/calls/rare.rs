@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde_json::{Value, json};
 
-use super::{Client, Kind, SLOTS, client};
+use super::{Client, Kind, SLOTS, client, verify_as};
 use crate::{ops::Op, trace::Outcome, workload::Clients};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -116,9 +116,50 @@ pub async fn tenant_sign(clients: Clients, op: Op) {
     };
     let body = json!({ "kid": key.kid, "message": client.message() });
     let signing = client.send_as(Some(&own), "kms.sign", "POST", "/v1/kms/sign", &body);
-    if signing.await.0 == Outcome::Answered(200) {
-        clients.tell("client.tenant_signed", op.arg, format_args!("{own}"));
+    let (outcome, bytes) = signing.await;
+    if outcome != Outcome::Answered(200) {
+        return;
     }
+    clients.tell("client.tenant_signed", op.arg, format_args!("{own}"));
+    let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let by = answer["kid"].as_str().unwrap_or_default().to_owned();
+    client.known().change(&op.on, Kind::Signs, slot, |key| {
+        key.signed = Some((client.message(), by, answer["sigs"].clone()));
+    });
+}
+
+pub async fn tenant_verify(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let key = client.known().get(&op.on, Kind::Signs, op.arg);
+    if let Some(signed) = key.and_then(|key| key.signed) {
+        verify_as(&client, Some(&tenant(op.arg)), signed).await;
+    }
+}
+
+/// Fills the room for results.
+pub async fn flood_op(clients: Clients, op: Op) {
+    let of_t1 = Op { arg: SLOTS, ..op };
+    let client = client(&clients, &of_t1);
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let id = format!("flood-{}", of_t1.key);
+    let body = json!({ "kid": key.kid, "message": client.message(), "op_id": id });
+    client
+        .send("kms.sign_op", "POST", "/v1/kms/sign", &body)
+        .await;
+}
+
+/// Every version that is still there, at once.
+pub async fn destroy_whole(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.key(Kind::Signs).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/destroy", key.kid);
+    client.tell_changing(&key.kid, "destroy");
+    let body = json!({ "wait_ms": DAY_MS });
+    client.send("kms.destroy_all", "POST", &path, &body).await;
 }
 
 pub async fn tenant_foreign(clients: Clients, op: Op) {

@@ -11,7 +11,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.disabled_never_signs",
-    law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed, wrapped or opened by it",
+    law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed, wrapped or opened by it, nor is it shown as enabled",
     make: || Box::new(DisabledNeverSigns::default()),
 };
 
@@ -58,14 +58,14 @@ impl Oracle for DisabledNeverSigns {
                 *self.enabling.entry(detail.clone()).or_insert(1) -= 1;
                 self.enabled.insert(detail.clone(), now);
             }
-            used @ ("client.signed" | "client.used" | "client.opened")
+            used @ ("client.signed" | "client.used" | "client.opened" | "client.shown_enabled")
                 if !detail.ends_with(" kept") =>
             {
                 let Some(told) = Told::parse(detail) else {
                     return Ok(());
                 };
                 // What was wrapped must come back, also below the minimum.
-                if used != "client.opened" {
+                if matches!(used, "client.signed" | "client.used") {
                     self.check_minimum(&told)?;
                 }
                 let name = format!("{} {}", told.node, told.key);

@@ -10,7 +10,7 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.refusals_true",
-    law: "a request that is right is refused only for a reason that there is: what was made is found, what nobody took out of use is in use, and nothing breaks inside",
+    law: "a request that is right is refused only for a reason that there is: what was made is found, what nobody took out of use is in use, nothing breaks inside, and only what passes is to be tried again; no tenant has more under way than its share",
     make: || Box::new(RefusalsTrue::default()),
 };
 
@@ -26,8 +26,10 @@ struct RefusalsTrue {
     struck: bool,
     /// Operations that a tenant may have in flight.
     quota: u64,
-    /// The refusal that was told last: how many were in flight comes right behind it.
-    crowded: bool,
+    /// The code that was told last: how many were in flight comes right behind it.
+    refused: String,
+    /// Something else than the backend fails or failed: a request may wait anywhere.
+    disturbed: bool,
     /// Told that whoever had it is gone: true only if somebody failed or was stopped by force.
     lost: Option<String>,
 }
@@ -50,6 +52,9 @@ const PASSING: &[(&str, u64)] = &[
     ("verify_cache_expired", 503),
 ];
 
+/// The same, for requests that need a reason besides.
+const PASSING_ELSEWHERE: &[&str] = &["not_covered"];
+
 /// What a request that is wrong on purpose may be told.
 const WRONGED: &[&str] = &[
     "blob_invalid",
@@ -67,8 +72,9 @@ impl Oracle for RefusalsTrue {
     fn event(&mut self, event: &Event) -> Verdict {
         let (event, detail, id) = match &event.what {
             What::Probe { event, detail, id } => (event, detail, id),
-            What::Fault { text } if text.starts_with("task.panic") => {
-                self.struck = true;
+            What::Fault { text } => {
+                self.struck |= text.starts_with("task.panic");
+                self.disturbed |= !text.starts_with("backend.");
                 return Ok(());
             }
             What::Died { .. } => {
@@ -86,12 +92,24 @@ impl Oracle for RefusalsTrue {
             "client.done_op" => _ = self.done_ops.insert(detail.clone()),
             "kms.tenant_quota" => self.quota = *id,
             "client.refused" => {
-                self.crowded = detail.split(' ').nth(3) == Some("tenant_busy");
+                self.refused = detail.split(' ').nth(3).unwrap_or_default().to_owned();
                 return self.judge(*id, detail);
             }
-            "client.crowded" if self.crowded && *id <= self.quota => {
+            "client.crowded" if self.refused == "tenant_busy" && *id <= self.quota => {
                 return Err(format!(
                     "a tenant was told that it is too busy with {id} requests in flight, and {} are allowed",
+                    self.quota
+                ));
+            }
+            "client.asking_id" if self.refused == "op_id_in_flight" && *id <= 1 => {
+                return Err(
+                    "an operation id was told to be in flight, and nobody else had asked with it"
+                        .to_owned(),
+                );
+            }
+            "client.waiting" if *id > self.quota && !self.disturbed => {
+                return Err(format!(
+                    "{detail}: {id} requests of one tenant are under way, and {} are allowed",
                     self.quota
                 ));
             }
@@ -104,7 +122,7 @@ impl Oracle for RefusalsTrue {
 impl RefusalsTrue {
     fn judge(&mut self, status: u64, detail: &str) -> Verdict {
         let words: Vec<&str> = detail.split(' ').collect();
-        let [node, kid, request, code, op_id] = words[..] else {
+        let [node, kid, request, code, op_id, again] = words[..] else {
             return Err(format!("{detail:?} tells no refusal"));
         };
         let asked = |what: &str| self.asked.contains(&format!("{node} {kid} {what}"));
@@ -113,6 +131,12 @@ impl RefusalsTrue {
             self.lost.get_or_insert(why);
         }
         let passing = PASSING.iter().find(|(name, _)| *name == code);
+        let passes = passing.is_some() || PASSING_ELSEWHERE.contains(&code);
+        if (again == "true") != passes {
+            return Err(format!(
+                "{request} was refused with {code}, which passes: {passes}; it says {again}"
+            ));
+        }
         let there_is = match code {
             // Nothing but the log is asked for a result that is kept.
             "backend_unavailable" if self.done_ops.contains(&format!("{node} {op_id}")) => false,
@@ -124,6 +148,8 @@ impl RefusalsTrue {
             "below_min_version" | "min_version_out_of_range" => asked("minimum"),
             // Cancelled what nobody scheduled, or scheduled what is destroyed.
             "not_scheduled" => request == "kms.cancel",
+            // All that it had is destroyed or to be destroyed.
+            "invalid_request" => request == "kms.destroy_all",
             "op_id_conflict" => request == "kms.sign_op",
             // Not yet, or no longer: partial bundles are kept for a short time.
             "not_covered" | "record_not_found" => request == "kms.audit",

@@ -1,6 +1,6 @@
-//! Verifying by what is known stops once that is too old.
+//! Verifying by what is known stops once that is too old, and not before; an operator may say anew how old that is.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     oracle::{Oracle, OracleKind, Verdict, WorldView},
@@ -9,13 +9,17 @@ use crate::{
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.verify_in_time",
-    law: "no answer to verify is by an index older than verify.cache_ttl_ms",
+    law: "verifying goes on by an index up to verify.cache_ttl_ms old, and no older; a reload changes that",
     make: || Box::new(VerifyInTime::default()),
 };
 
+/// From the answer on a reload until it is in force.
+const TAKES: Duration = Duration::from_millis(500);
+
 #[derive(Default)]
 struct VerifyInTime {
-    limits_ms: BTreeMap<u32, u64>,
+    /// By node: the limits that can be in force, each with when it may have ended.
+    limits_ms: BTreeMap<u32, Vec<(u64, Option<Duration>)>>,
     nodes: BTreeMap<String, u32>,
 }
 
@@ -25,30 +29,50 @@ impl Oracle for VerifyInTime {
     }
 
     fn event(&mut self, event: &Event) -> Verdict {
-        match &event.what {
-            What::Probe {
-                event: "kms.verify_limit",
-                id: limit_ms,
-                ..
-            } => {
-                let node = event.node.unwrap_or_default();
-                self.limits_ms.insert(node, *limit_ms);
-            }
-            What::Probe {
-                event: "client.verified_stale",
-                id: age_ms,
-                detail: node,
-            } => {
-                let limit = self.nodes.get(node).and_then(|n| self.limits_ms.get(n));
-                if let Some(limit) = limit.filter(|limit| age_ms > limit) {
-                    return Err(format!(
-                        "{node} verified by an index of {age_ms} ms, {limit} ms are allowed"
-                    ));
-                }
-            }
-            _ => {}
+        let What::Probe {
+            event: name,
+            id,
+            detail,
+        } = &event.what
+        else {
+            return Ok(());
+        };
+        if *name == "kms.verify_limit" {
+            let node = event.node.unwrap_or_default();
+            self.limits_ms.insert(node, vec![(*id, None)]);
+            return Ok(());
         }
-        Ok(())
+        let (node, began_us) = detail.split_once(' ').unwrap_or((detail, ""));
+        let began = Duration::from_micros(began_us.parse().unwrap_or(0));
+        let id_of = self.nodes.get(node);
+        let Some(limits) = id_of.and_then(|id| self.limits_ms.get_mut(id)) else {
+            return Ok(());
+        };
+        let in_force = limits
+            .iter()
+            .filter(|(_, gone)| gone.is_none_or(|gone| gone > began));
+        let in_force: Vec<u64> = in_force.map(|(limit, _)| *limit).collect();
+        let (Some(least), Some(most)) = (in_force.iter().min(), in_force.iter().max()) else {
+            return Ok(());
+        };
+        match *name {
+            "client.verified_stale" if id > most => Err(format!(
+                "{node} verified by an index of {id} ms, {most} ms are allowed"
+            )),
+            "client.verify_expired" if id < least => Err(format!(
+                "{node} did not verify by an index of {id} ms, {least} ms are allowed"
+            )),
+            "client.ttl_set" | "client.ttl_unsure" => {
+                if *name == "client.ttl_set" {
+                    for (_, gone) in limits.iter_mut().filter(|(_, gone)| gone.is_none()) {
+                        *gone = Some(event.at + TAKES);
+                    }
+                }
+                limits.push((*id, None));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn sample(&mut self, view: &WorldView) -> Verdict {
