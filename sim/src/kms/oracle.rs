@@ -18,6 +18,7 @@ pub mod log_verifies;
 pub mod nonce_once;
 pub mod numbers_once;
 pub mod op_id_once;
+pub mod pedant_content;
 pub mod reads_plainly;
 pub mod ready_tells;
 pub mod refusals_true;
