@@ -98,6 +98,10 @@ pub async fn session(clients: Clients, op: Op) {
 
 impl Session<'_> {
     async fn run(&mut self) -> Verdict {
+        while self.it.keys.is_empty() {
+            self.draw_caller();
+            changing::create(self).await?;
+        }
         let steps = self.pick(STEPS.0, STEPS.1);
         for _ in 0..steps {
             travelling::pass(self).await?;

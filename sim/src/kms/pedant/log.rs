@@ -44,7 +44,7 @@ pub struct Use<'a> {
 }
 
 /// A plain record may be written this much after its answer.
-const GATHERED_MS: u64 = 60;
+pub const GATHERED_MS: u64 = 60;
 
 impl Log {
     pub fn new(strict: bool) -> Log {

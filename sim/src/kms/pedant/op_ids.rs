@@ -65,7 +65,8 @@ impl OpIds {
         self.kept.iter().all(sure)
     }
 
-    pub fn kept(&self) -> &[Kept] {
+    pub fn kept(&mut self, now: u64) -> &[Kept] {
+        self.kept.retain(|kept| !kept.is_gone(now));
         &self.kept
     }
 

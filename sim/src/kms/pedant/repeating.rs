@@ -18,7 +18,7 @@ use super::{
 
 pub async fn repeat(s: &mut Session<'_>) -> Verdict {
     let now = s.wire.now_ms();
-    let own = s.it.op_ids.kept().iter();
+    let own = s.it.op_ids.kept(now).iter();
     let own: Vec<Kept> = own
         .filter(|kept| s.caller.may_touch(&kept.tenant))
         .cloned()

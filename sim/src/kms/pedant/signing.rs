@@ -178,7 +178,7 @@ pub fn draw_op_id(s: &mut Session<'_>, body: &mut Value) -> Option<String> {
     if !s.one_in(4) || !s.it.op_ids.is_sure(now, super::SOON_MS) {
         return None;
     }
-    let known = s.it.op_ids.kept().iter().map(|kept| kept.id.clone());
+    let known = s.it.op_ids.kept(now).iter().map(|kept| kept.id.clone());
     let known: Vec<String> = known.collect();
     let id = match known.is_empty() || !s.one_in(5) {
         true => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{
     Session, changing,
     key::{DAY_MS, State, Version},
+    log::GATHERED_MS,
     op_ids::Kept,
     reading, repeating, signing, verifying,
     wire::{Ask, Verdict},
@@ -126,13 +127,19 @@ pub async fn strike(s: &mut Session<'_>) -> Verdict {
     match s.pick(0, 3) {
         0 => {
             let by = s.one_of(&[1_000, 59_000, 3_600_000, DAY_MS, 2 * DAY_MS]);
-            jump(s, by);
+            leap(s, by).await;
             pass(s).await
         }
         1 => nearly_due(s).await,
         2 => destroyed_to_the_moment(s).await,
         _ => forgotten_to_the_moment(s).await,
     }
+}
+
+/// Moves the clock, once what is still to be written has its time.
+async fn leap(s: &Session<'_>, by_ms: u64) {
+    s.wire.wait_ms(GATHERED_MS).await;
+    jump(s, by_ms);
 }
 
 fn jump(s: &Session<'_>, by_ms: u64) {
@@ -156,7 +163,7 @@ async fn arrive(s: &mut Session<'_>, at_ms: u64, expected: usize) -> Verdict<boo
     if at_ms < now + BEFORE_MS {
         return Ok(false);
     }
-    jump(s, at_ms - BEFORE_MS - now);
+    leap(s, at_ms - BEFORE_MS - now).await;
     while s.it.next_due().is_some_and(|due| due <= s.wire.now_ms()) {
         settle(s).await?;
     }
@@ -177,7 +184,7 @@ async fn nearly_due(s: &mut Session<'_>) -> Verdict {
     let Some(due) = s.it.next_due().filter(|due| *due > now + before) else {
         return Ok(());
     };
-    jump(s, due - before - now);
+    leap(s, due - before - now).await;
     s.wire.wait_ms(round).await;
     let kids: Vec<String> = s.it.due_keys(due).into_iter().take(3).collect();
     for kid in kids {
@@ -242,7 +249,7 @@ async fn forgotten_to_the_moment(s: &mut Session<'_>) -> Verdict {
     if !s.it.op_ids.is_sure(now, 0) {
         return Ok(());
     }
-    let kept: Vec<Kept> = s.it.op_ids.kept().to_vec();
+    let kept: Vec<Kept> = s.it.op_ids.kept(now).to_vec();
     let Some(last) = (kept.len() as u64).checked_sub(1) else {
         return Ok(());
     };

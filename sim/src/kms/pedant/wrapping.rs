@@ -254,7 +254,9 @@ pub async fn unwrap(s: &mut Session<'_>) -> Verdict {
 fn spoil(s: &mut Session<'_>, asked: &mut Wrapped, longest: usize) {
     match s.pick(0, 19) {
         0 => asked.context.push(7),
-        1 => asked.context.truncate(asked.context.len().saturating_sub(1)),
+        1 => asked
+            .context
+            .truncate(asked.context.len().saturating_sub(1)),
         2 => {
             if let Some(byte) = asked.context.last_mut() {
                 *byte ^= 1;
