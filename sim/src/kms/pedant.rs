@@ -64,7 +64,7 @@ pub struct Session<'a> {
     restarts: bool,
 }
 
-const STEPS: (u64, u64) = (40, 120);
+const STEPS: (u64, u64) = (60, 220);
 const TENANTS: &[&str] = &["acme", "default", "zeta"];
 /// Time alone changes something soon: no step is begun that could meet it halfway.
 const SOON_MS: u64 = 400;
@@ -133,10 +133,10 @@ impl Session<'_> {
             85..88 => reading::list(self).await,
             88..90 => reading::key_set(self).await,
             90..92 => signing::attest(self).await,
-            92..96 => malformed::ask(self).await,
-            96 => auditing::look(self).await,
-            97 => counts::compare(self).await,
-            98 => travelling::wait(self).await,
+            92..95 => malformed::ask(self).await,
+            95 => auditing::look(self).await,
+            96 => counts::compare(self).await,
+            97 => travelling::wait(self).await,
             _ => travelling::strike(self).await,
         }
     }

@@ -57,7 +57,8 @@ pub async fn again(s: &mut Session<'_>, kept: &Kept) -> Verdict {
     let answer = s.send(ask, plan.is_ok()).await?;
     let action = action_of(&kept);
     if let Err(refused) = plan {
-        s.it.counts.queued += u64::from(kept.opens.is_some());
+        let found = refused.code != "key_not_found";
+        s.it.counts.queued += u64::from(found && kept.opens.is_some());
         return s.refuse(&answer, Some(action), &refused);
     }
     if let Some((version, context)) = kept.opens.clone() {

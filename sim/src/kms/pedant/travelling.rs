@@ -57,14 +57,14 @@ async fn settle(s: &mut Session<'_>) -> Verdict {
     Ok(())
 }
 
+/// As its tenant sees it.
 async fn settle_key(s: &mut Session<'_>, kid: &str, by_ms: u64) -> Verdict {
-    let tenant = s.it.keys[kid].tenant.clone();
-    if s.caller.tenant.is_some() {
-        s.caller.tenant = Some(tenant);
-    }
+    let asking = s.caller.tenant.clone();
+    s.caller.tenant = asking.as_ref().map(|_| s.it.keys[kid].tenant.clone());
     let answer = s
         .send(Ask::get(format!("{}/{kid}", changing::KEYS)), true)
         .await?;
+    s.caller.tenant = asking;
     let versions = &answer.json["versions"];
     let key = &s.it.keys[kid];
     let rotates = key.rotation_due().filter(|at| *at <= by_ms);
