@@ -6,6 +6,7 @@
 //! difference is told and ends the session.
 
 mod algorithm;
+mod attesting;
 mod auditing;
 mod changing;
 mod counts;
@@ -132,7 +133,7 @@ impl Session<'_> {
             82..85 => reading::show_version(self).await,
             85..88 => reading::list(self).await,
             88..90 => reading::key_set(self).await,
-            90..92 => signing::attest(self).await,
+            90..92 => attesting::attest(self).await,
             92..95 => malformed::ask(self).await,
             95 => auditing::look(self).await,
             96 => counts::compare(self).await,
@@ -236,6 +237,16 @@ impl Session<'_> {
         match all.is_empty() || self.one_in(40) {
             true => B64.encode(self.bytes(16)),
             false => all[self.pick(0, all.len() as u64 - 1) as usize].clone(),
+        }
+    }
+
+    /// One that signs, or wraps; now and then one whose newest version is out of use.
+    fn draw_key_to(&mut self, signs: bool) -> String {
+        let odd = |key: &Key| key.alg.signs() == signs && key.is_odd();
+        let any = self.it.visible(&self.caller).into_iter().any(odd);
+        match any && self.one_in(5) {
+            true => self.draw_key(odd),
+            false => self.draw_key(|key| key.alg.signs() == signs),
         }
     }
 

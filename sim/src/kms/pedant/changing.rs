@@ -68,7 +68,7 @@ pub async fn create(s: &mut Session<'_>) -> Verdict {
     finish(
         s,
         &answer,
-        "create",
+        ("create", created_ms),
         &kid,
         told,
         (201, &[("location", &place)]),
@@ -188,9 +188,11 @@ pub async fn switch(s: &mut Session<'_>) -> Verdict {
 pub async fn destroy(s: &mut Session<'_>) -> Verdict {
     let kid = s.draw_key(|_| true);
     let path = format!("{KEYS}/{kid}/destroy");
-    let version = match s.one_in(4) {
-        true => None,
-        false => s.draw_version(&kid).or(Some(1)),
+    let head = s.it.keys.get(&kid).map_or(1, Key::head);
+    let version = match s.pick(0, 7) {
+        0 | 1 => None,
+        2..5 => Some(head),
+        _ => s.draw_version(&kid).or(Some(1)),
     };
     let waits = [
         MIN_WAIT_MS,
@@ -303,13 +305,13 @@ pub fn changed(
     };
     let key = s.it.keys.get_mut(kid).expect("a key that changes is known");
     let told = key.change(change, now);
-    finish(s, answer, action, kid, told, (200, &[]))
+    finish(s, answer, (action, now), kid, told, (200, &[]))
 }
 
 fn finish(
     s: &mut Session<'_>,
     answer: &Answer,
-    action: &'static str,
+    (action, decided_ms): (&'static str, u64),
     kid: &str,
     told: Vec<(u32, Value)>,
     (status, headers): (u16, &[(&str, &str)]),
@@ -319,7 +321,8 @@ fn finish(
     s.it.counts.told += told.len() as u64;
     let key = &s.it.keys[kid];
     let mut expected = key.shown();
-    let at_ms = (answer.began_ms, answer.ended_ms);
+    // First it is decided, then it is told.
+    let at_ms = (decided_ms, answer.ended_ms);
     let seq = s.it.log.changed(key, &s.caller.actor, told, at_ms);
     expected["receipt"] = s.receipt(answer, seq, true)?;
     answer.done(status, &expected, headers)

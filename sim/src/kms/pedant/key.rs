@@ -111,6 +111,12 @@ impl Key {
         named.unwrap_or_else(|| newest.map_or(self.head(), |at| at as u32 + 1))
     }
 
+    /// Whoever names no version may mean one that is out of use, or not the head.
+    pub fn is_odd(&self) -> bool {
+        let head = self.versions.last().map(|version| version.state);
+        head != Some(State::Enabled)
+    }
+
     /// Signs or wraps.
     pub fn may_produce(&self, used_to: &str, version: u32, now: u64) -> Result<(), Refusal> {
         self.may_open(used_to, version, now)?;

@@ -7,11 +7,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Session,
+    Session, attesting,
     op_ids::{Begin, Kept},
     reference::Wrapped,
     refusal::refusal,
-    signing,
     wire::{Ask, Verdict},
     wrapping::{DATA_KEY, WRAP, opened},
 };
@@ -75,7 +74,7 @@ pub async fn again(s: &mut Session<'_>, kept: &Kept) -> Verdict {
     let mut expected: Value = kept.answer.clone();
     if kept.attest {
         expected["att"] = answer.json["att"].clone();
-        signing::general(s, &answer, &json!(expected["att"]))?;
+        attesting::general(s, &answer, &json!(expected["att"]))?;
     }
     let secret: &[(&str, &str)] = match kept.path {
         DATA_KEY => &[("cache-control", "no-store")],

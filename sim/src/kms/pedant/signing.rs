@@ -1,20 +1,16 @@
-//! Signing and evidence: every signature is checked by its standard, every statement word by word.
+//! Signing: one message or many, whole or hashed, under an id or not; every signature is checked by its standard.
 //!
 //! Refused before the key is used, an operation leaves no record; refused by the key itself, it leaves one that says
 //! so. Always: a batch is one number and one record, whose digests are those of its messages in order.
 
-use aws_lc_rs::{
-    digest,
-    signature::{ED25519, UnparsedPublicKey},
-};
+use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde_json::{Value, json};
 
 use super::{
     Session,
     algorithm::{Alg, BATCH},
-    binary,
-    log::hex,
+    attesting,
     op_ids::{Begin, Kept},
     reading,
     reference::{Signed, Using},
@@ -43,6 +39,8 @@ impl Input {
             (Some((name, len)), 7) => Some((name, s.bytes(len - 1))),
             (Some(("sha-256", _)), 8) | (None, 0) => Some(("sha-384", hash("sha-384", &message))),
             (Some(_), 8) => Some(("sha-256", hash("sha-256", &message))),
+            // The right length under another name.
+            (Some((name, len)), 9) => Some((other_hash(name), s.bytes(len))),
             _ => None,
         };
         Input { message, prehash }
@@ -74,6 +72,13 @@ impl Input {
     }
 }
 
+fn other_hash(name: &str) -> &'static str {
+    match name {
+        "sha-384" => "sha-256",
+        _ => "sha-384",
+    }
+}
+
 pub fn hash(name: &str, message: &[u8]) -> Vec<u8> {
     let kind = match name {
         "sha-384" => &digest::SHA384,
@@ -83,7 +88,7 @@ pub fn hash(name: &str, message: &[u8]) -> Vec<u8> {
 }
 
 pub async fn sign(s: &mut Session<'_>) -> Verdict {
-    let kid = s.draw_key(|key| key.alg.signs());
+    let kid = s.draw_key_to(true);
     let version = s.draw_version(&kid);
     let alg = s.it.keys.get(&kid).map(|key| key.alg);
     let count = draw_count(s, alg);
@@ -102,7 +107,13 @@ pub async fn sign(s: &mut Session<'_>) -> Verdict {
     if attest || s.one_in(8) {
         body["attest"] = json!(attest);
     }
-    let op_id = draw_op_id(s, &mut body);
+    let many = alg
+        .zip(count)
+        .is_some_and(|(alg, count)| count > alg.most_kept);
+    let op_id = match many {
+        true => new_op_id(s, &mut body),
+        false => draw_op_id(s, &mut body),
+    };
     let ask = Asked {
         kid,
         version,
@@ -161,11 +172,11 @@ fn draw_count(s: &mut Session<'_>, alg: Option<Alg>) -> Option<usize> {
     let dear = alg.is_some_and(|alg| alg.dear);
     let cheapest = alg.is_some_and(|alg| alg.name == "ed25519");
     match s.pick(0, 299) {
+        // One more than fits beside the record under an id.
+        0..12 if dear => alg.map(|alg| alg.most_kept + 1),
         0..180 => None,
         180..290 if dear => Some(s.pick(1, 2) as usize),
         180..290 => Some(s.pick(1, 5) as usize),
-        // One more than fits beside the record under an id, and as many as are signed at once.
-        290..295 if dear => alg.map(|alg| alg.most_kept + 1),
         290..298 if cheapest => Some(100),
         298 if cheapest => Some(BATCH),
         _ => Some(1),
@@ -180,13 +191,20 @@ pub fn draw_op_id(s: &mut Session<'_>, body: &mut Value) -> Option<String> {
     }
     let known = s.it.op_ids.kept(now).iter().map(|kept| kept.id.clone());
     let known: Vec<String> = known.collect();
-    let id = match known.is_empty() || !s.one_in(5) {
-        true => {
-            let length = s.one_of(&[1, 9, 9, 9, 128]);
-            s.label(length)
-        }
-        false => known[s.pick(0, known.len() as u64 - 1) as usize].clone(),
-    };
+    if known.is_empty() || !s.one_in(5) {
+        return new_op_id(s, body);
+    }
+    let id = known[s.pick(0, known.len() as u64 - 1) as usize].clone();
+    body["op_id"] = json!(id);
+    Some(id)
+}
+
+fn new_op_id(s: &mut Session<'_>, body: &mut Value) -> Option<String> {
+    if !s.it.op_ids.is_sure(s.wire.now_ms(), super::SOON_MS) {
+        return None;
+    }
+    let length = s.one_of(&[1, 9, 9, 9, 128]);
+    let id = s.label(length);
     body["op_id"] = json!(id);
     Some(id)
 }
@@ -301,7 +319,7 @@ impl Asked {
         let kept = expected.clone();
         if self.attest {
             expected["att"] = came["att"].clone();
-            general(s, answer, &came["att"])?;
+            attesting::general(s, answer, &came["att"])?;
         }
         answer.done(200, &expected, &[])?;
         let public = reading::public_of(s, &self.kid, version).await?;
@@ -362,128 +380,5 @@ impl Asked {
             });
         }
         Ok(())
-    }
-}
-
-// ------------------------------------------------------------------------------------- evidence
-
-/// The evidence that goes with answers: about the service, not about a key.
-pub fn general(s: &mut Session<'_>, answer: &Answer, evidence: &Value) -> Verdict {
-    let bare = evidence.as_object().is_some_and(|e| e.len() == 3);
-    answer.must(bare, "evidence with a statement, sig and public")?;
-    statement(s, answer, evidence, None).map(|_| ())
-}
-
-pub async fn attest(s: &mut Session<'_>) -> Verdict {
-    let kid = s.draw_key(|_| true);
-    let version = s.draw_version(&kid);
-    let length = s.one_of(&[15, 16, 16, 33, 64, 64, 65]);
-    let nonce = s.bytes(length);
-    let body = json!({ "kid": reference_to(&kid, version), "nonce": B64.encode(&nonce) });
-    let ask = Ask::post("/v1/kms/attest", &body);
-    if !(16..=64).contains(&length) {
-        let answer = s.send(ask, false).await?;
-        return s.refuse(&answer, None, &Refusal::at("invalid_field", "nonce"));
-    }
-    // Whatever became of a version, there is something to say of it.
-    let plan = s.it.find(&s.caller, &kid).and_then(|key| {
-        let version = key.meant(version);
-        let known = key.version(version).map(|_| version);
-        known.ok_or_else(|| refusal("version_not_found"))
-    });
-    let answer = s.send(ask, plan.is_ok()).await?;
-    let version = match plan {
-        Err(refused) => return s.refuse(&answer, Some("attest"), &refused),
-        Ok(version) => version,
-    };
-    s.it.counts.operation("attest", "ok");
-    let using = Using {
-        caller: &s.caller,
-        action: "attest",
-        kid: &kid,
-        version,
-        digests: vec![sha256(&[&nonce])],
-        op_id: None,
-        failed: None,
-        mark: None,
-    };
-    s.it.used(&using, (answer.began_ms, answer.ended_ms));
-    let came = &answer.json;
-    let expected = json!({ "statement": came["statement"], "alg": "ed25519", "sig": came["sig"], "public": came["public"] });
-    answer.done(200, &expected, &[])?;
-    let key = &s.it.keys[&kid];
-    let about =
-        json!({ "kid": key.name(version), "alg": key.alg.name, "nonce": B64.encode(&nonce) });
-    let told = statement(s, &answer, came, Some(about))?;
-    check_public(s, &answer, &kid, version, &told["key"]["public_sha256"])
-}
-
-/// What is signed, word by word but for times and sizes, which must fit.
-fn statement(
-    s: &mut Session<'_>,
-    answer: &Answer,
-    evidence: &Value,
-    about: Option<Value>,
-) -> Verdict<Value> {
-    let text = evidence["statement"].as_str().unwrap_or_default();
-    let (sig, public) = (binary(&evidence["sig"]), binary(&evidence["public"]));
-    let key = UnparsedPublicKey::new(&ED25519, public.unwrap_or_default());
-    let holds = key.verify(text.as_bytes(), &sig.unwrap_or_default());
-    answer.must(holds.is_ok(), "a statement that is signed")?;
-    let public = evidence["public"].as_str().unwrap_or_default().to_owned();
-    let known = s.it.attester.get_or_insert_with(|| public.clone());
-    answer.must(*known == public, "evidence by the same key as ever")?;
-    let told: Value = serde_json::from_str(text).unwrap_or_default();
-    let mut expected = json!({
-        "type": "ron-kms/attestation@1", "at_ms": told["at_ms"], "backend": "software",
-        "extractable": true, "log": s.it.settings.origin, "log_size": told["log_size"],
-    });
-    match about {
-        Some(mut about) => {
-            answer.at(&told["at_ms"], "at_ms of the statement")?;
-            about["public_sha256"] = told["key"]["public_sha256"].clone();
-            expected["key"] = about;
-        }
-        None => {
-            let old = told["at_ms"]
-                .as_u64()
-                .is_some_and(|at| at <= answer.ended_ms);
-            answer.must(old, "evidence of the past")?;
-        }
-    }
-    answer.must(told["log_size"].is_u64(), "the size of the log")?;
-    match super::wire::difference("statement", &expected, &told) {
-        None => Ok(told),
-        Some(found) => answer.differs("another statement", found),
-    }
-}
-
-/// The hash of the public key: of the one that was shown, of none, or the same as ever.
-fn check_public(
-    s: &mut Session<'_>,
-    answer: &Answer,
-    kid: &str,
-    number: u32,
-    told: &Value,
-) -> Verdict {
-    let told = told.as_str().unwrap_or("?").to_owned();
-    let key = s.it.keys.get_mut(kid).expect("it was found");
-    let (signs, counts) = (key.alg.signs(), key.alg.counts_nonces);
-    let version = key.version_mut(number).expect("it was found");
-    let shown = version.public.as_ref().filter(|_| signs);
-    let expected = match shown {
-        Some(public) => hex(&sha256(&[public])),
-        None if counts => String::new(),
-        None => {
-            answer.must(told.len() == 64, "the hash of a public key")?;
-            version
-                .public_sha256
-                .get_or_insert_with(|| told.clone())
-                .clone()
-        }
-    };
-    match told == expected {
-        true => Ok(()),
-        false => answer.differs(format_args!("public_sha256 {expected:?}"), told),
     }
 }

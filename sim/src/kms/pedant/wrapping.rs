@@ -22,7 +22,7 @@ pub const WRAP: &str = "/v1/kms/wrap";
 pub const DATA_KEY: &str = "/v1/kms/data-key";
 
 pub async fn wrap(s: &mut Session<'_>) -> Verdict {
-    let kid = s.draw_key(|key| !key.alg.signs());
+    let kid = s.draw_key_to(false);
     let version = s.draw_version(&kid);
     let length = match s.pick(0, 79) {
         0 => MAX_PLAIN,
@@ -36,7 +36,7 @@ pub async fn wrap(s: &mut Session<'_>) -> Verdict {
 }
 
 pub async fn data_key(s: &mut Session<'_>) -> Verdict {
-    let kid = s.draw_key(|key| !key.alg.signs());
+    let kid = s.draw_key_to(false);
     let version = s.draw_version(&kid);
     let context = draw_context(s);
     let asked = Asked::draw(s, kid, version, None, context);
