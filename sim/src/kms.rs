@@ -6,6 +6,7 @@
 pub mod backend;
 pub mod calls;
 pub mod oracle;
+pub mod pedant;
 pub mod plain_log;
 pub mod token;
 

@@ -152,6 +152,7 @@ pub const ORACLES: &[OracleKind] = &[
     kms::disabled_never_signs::KIND,
     kms::op_id_once::KIND,
     kms::results_hold::KIND,
+    kms::pedant_content::KIND,
     kms::refusals_true::KIND,
     kms::reads_plainly::KIND,
     kms::drops_counted::KIND,

@@ -187,6 +187,28 @@ impl Clients {
         (outcome, body)
     }
 
+    /// The same for a request as it is, with all of its answer; there is no body if it broke off.
+    pub async fn ask_whole(
+        &self,
+        (op, key): (&'static str, u64),
+        message: http::Request<Bytes>,
+        timeout: Duration,
+    ) -> (Outcome, http::HeaderMap, Option<Bytes>) {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
+        self.note(What::Request { request, op, key });
+        let answer = self.carry(message, timeout).await;
+        let (outcome, headers, body) = &answer;
+        self.judge(outcome, headers, body.as_ref());
+        let outcome = outcome.clone();
+        self.note(What::Outcome { request, outcome });
+        answer
+    }
+
+    /// Where a node's service listens.
+    pub fn address(&self, on: &str) -> &str {
+        &self.addresses[on]
+    }
+
     pub fn env(&self) -> &Env {
         &self.env
     }
@@ -257,12 +279,16 @@ impl Clients {
         timeout: Duration,
     ) -> (Outcome, Bytes) {
         let (outcome, headers, body) = self.carry(request, timeout).await;
-        if let (Outcome::Answered(status @ 400..), Some(body)) = (&outcome, &body)
-            && let Some(fault) = problems::fault(*status, &headers, body)
+        self.judge(&outcome, &headers, body.as_ref());
+        (outcome, body.unwrap_or_default())
+    }
+
+    fn judge(&self, outcome: &Outcome, headers: &http::HeaderMap, body: Option<&Bytes>) {
+        if let (Outcome::Answered(status @ 400..), Some(body)) = (outcome, body)
+            && let Some(fault) = problems::fault(*status, headers, body)
         {
             self.tell("client.unsound_problem", 0, format_args!("{fault}"));
         }
-        (outcome, body.unwrap_or_default())
     }
 
     /// The body is `None` if it broke off.

@@ -181,6 +181,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "kms.numbers_once",
     ),
     ("kms.policy_told_as_before", "kms/calm", "kms.changes_told"),
+    ("kms.cancel_enables", "kms/pedant", "kms.pedant_content"),
     (
         "kms.failed_batch_uncounted",
         "kms/bad-disk",

@@ -27,6 +27,7 @@ use ron_core::seam::BoxFuture;
 use serde_json::{Value, json};
 
 use self::known::{Key, Kind};
+use super::pedant;
 use crate::{
     calls::CallKind,
     ops::Op,
@@ -239,6 +240,11 @@ pub const CALLS: &[CallKind] = &[
         "kms.rotate_limit",
         "has key `arg` rotated after a time that the settings allow or not",
         |c, op| Box::pin(operator::rotate_limit(c, op)),
+    ),
+    call(
+        "kms.pedant",
+        "asks for anything, many times, and compares all of it with a reference; `arg` 1 moves the clock, 2 restarts the node, 3 both",
+        |c, op| Box::pin(pedant::session(c, op)),
     ),
 ];
 

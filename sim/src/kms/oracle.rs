@@ -24,6 +24,7 @@ pub mod nonce_once;
 pub mod numbers_once;
 pub mod old_log;
 pub mod op_id_once;
+pub mod pedant_content;
 pub mod reads_plainly;
 pub mod ready_tells;
 pub mod refusals_true;

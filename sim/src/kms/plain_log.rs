@@ -77,6 +77,27 @@ pub fn tree_head(note: &str) -> Option<TreeHead> {
     Some(TreeHead { size, root })
 }
 
+/// The first entry of a bundle, and what follows it.
+pub fn one_entry(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(u16::from_be_bytes(*length).into())
+}
+
+/// A proof as `c2sp.org/tlog-proof@v1` has it: index, path, an empty line, the signed checkpoint.
+pub fn leads_to_its_root(proof: &[u8], index: u64, entry: &[u8]) -> bool {
+    let leads = || {
+        let (head, note) = std::str::from_utf8(proof).ok()?.split_once("\n\n")?;
+        let mut lines = head.lines().skip_while(|line| !line.starts_with("index "));
+        let told: u64 = lines.next()?.strip_prefix("index ")?.parse().ok()?;
+        let path = lines.map(|line| STANDARD.decode(line).ok()?.try_into().ok());
+        let path = path.collect::<Option<Vec<Hash>>>()?;
+        let under = tree_head(note)?;
+        let found = root_by_path(leaf_hash(entry), index, under.size, &path)?;
+        Some(told == index && found == under.root)
+    };
+    leads().unwrap_or(false)
+}
+
 /// The Ed25519 line of a note, checked with the key that stands beside it.
 pub fn is_signed(note: &str, keys: &str) -> bool {
     let Some((text, signatures)) = note.split_once("\n\n") else {
@@ -104,7 +125,7 @@ pub fn is_signed(note: &str, keys: &str) -> bool {
 }
 
 /// When the log says that it signed, by its cosignature: kind 6 of a note, the time before the signature.
-fn signed_at(note: &str, keys: &str) -> Option<u64> {
+pub fn signed_at(note: &str, keys: &str) -> Option<u64> {
     let mut keys = keys.lines().filter_map(|line| {
         let mut parts = line.splitn(3, '+').skip(1);
         let (id, public) = (parts.next()?, STANDARD.decode(parts.next()?.trim()).ok()?);

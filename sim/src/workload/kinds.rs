@@ -238,6 +238,7 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             ],
         );
     }),
+    kms_calls("kms.pedant", |draft| with_keys(draft, &["kms.pedant"])),
     kms_calls("kms.audit", |draft| with_keys(draft, &["kms.audit"])),
     kms_calls("kms.mixed", |draft| {
         with_keys(

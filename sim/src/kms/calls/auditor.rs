@@ -1,10 +1,8 @@
 //! An auditor outside: reads checkpoints, tiles and proofs over HTTP and checks them by the formats alone.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
 use super::{Client, Kind, client};
 use crate::{
-    kms::plain_log::{Hash, leaf_hash, root_by_path, tree_head},
+    kms::plain_log::{Hash, leads_to_its_root, one_entry, tree_head},
     ops::Op,
     timer,
     trace::Outcome,
@@ -90,24 +88,4 @@ async fn entry(client: &Client<'_>, index: u64, size: u64) -> Option<Vec<u8>> {
         rest = one_entry(rest)?.1;
     }
     Some(one_entry(rest)?.0.to_vec())
-}
-
-fn one_entry(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(u16::from_be_bytes(*length).into())
-}
-
-/// A proof as `c2sp.org/tlog-proof@v1` has it: index, path, an empty line, the signed checkpoint.
-fn leads_to_its_root(proof: &[u8], index: u64, entry: &[u8]) -> bool {
-    let leads = || {
-        let (head, note) = std::str::from_utf8(proof).ok()?.split_once("\n\n")?;
-        let mut lines = head.lines().skip_while(|line| !line.starts_with("index "));
-        let told: u64 = lines.next()?.strip_prefix("index ")?.parse().ok()?;
-        let path = lines.map(|line| STANDARD.decode(line).ok()?.try_into().ok());
-        let path = path.collect::<Option<Vec<Hash>>>()?;
-        let under = tree_head(note)?;
-        let found = root_by_path(leaf_hash(entry), index, under.size, &path)?;
-        Some(told == index && found == under.root)
-    };
-    leads().unwrap_or(false)
 }

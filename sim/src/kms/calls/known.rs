@@ -8,6 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{bearer::Wallet, crowd::Crowd};
+use crate::kms::pedant::Pedants;
 
 /// What the clients of a run know of the keys.
 #[derive(Default)]
@@ -20,6 +21,7 @@ pub struct Known {
     crowds: Mutex<BTreeMap<(String, u64), Arc<Crowd>>>,
     asking: Mutex<BTreeMap<(String, String), Arc<Crowd>>>,
     pub(super) tokens: Wallet,
+    pub(in crate::kms) pedants: Pedants,
 }
 
 /// So many failed requests are asked again in the end.
