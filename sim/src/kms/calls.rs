@@ -232,6 +232,11 @@ pub const CALLS: &[CallKind] = &[
         |c, op| Box::pin(rare::flood_op(c, op)),
     ),
     call(
+        "kms.fill_versions",
+        "rotates a key of its own until it has as many versions as a key may have, and once more",
+        |c, op| Box::pin(customer::fill_versions(c, op)),
+    ),
+    call(
         "kms.destroy_whole",
         "schedules all versions of key `arg` for destruction in a day",
         |c, op| Box::pin(rare::destroy_whole(c, op)),

@@ -65,7 +65,7 @@ pub struct Session<'a> {
     restarts: bool,
 }
 
-const STEPS: (u64, u64) = (60, 220);
+const STEPS: (u64, u64) = (120, 400);
 const TENANTS: &[&str] = &["acme", "default", "zeta"];
 /// Time alone changes something soon: no step is begun that could meet it halfway.
 const SOON_MS: u64 = 400;

@@ -126,6 +126,9 @@ pub const WORKLOAD_KINDS: &[WorkloadKind] = &[
             ],
         );
     }),
+    kms_calls("kms.fill_versions", |draft| {
+        with_keys(draft, &["kms.fill_versions"]);
+    }),
     kms_calls("kms.flood_op", |draft| with_keys(draft, &["kms.flood_op"])),
     kms_calls("kms.cache_ttl", |draft| {
         with_keys(draft, &["kms.cache_ttl"]);

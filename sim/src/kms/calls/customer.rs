@@ -182,6 +182,31 @@ pub async fn rotate_wrapping(clients: Clients, op: Op) {
     client.send("kms.rotate", "POST", &path, &json!({})).await;
 }
 
+/// Up to the last version that a key may have, and one more, which is refused.
+pub async fn fill_versions(clients: Clients, op: Op) {
+    let client = client(&clients, &op);
+    let Some(key) = client.key(Kind::Wraps).await else {
+        return;
+    };
+    let path = format!("/v1/kms/keys/{}/rotate", key.kid);
+    let mut head = 1;
+    for _ in 0..=VERSIONS {
+        let body = json!({ "from": head });
+        let name = if head < VERSIONS { "kms.rotate" } else { WRONG };
+        let (outcome, bytes) = client.send(name, "POST", &path, &body).await;
+        let told: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        match outcome {
+            Outcome::Answered(200) => head += 1,
+            Outcome::Answered(409) => {
+                let full = told["code"] == "too_many_versions" && head == VERSIONS;
+                return client.checked(full, "a key is full with its last version");
+            }
+            _ => return,
+        }
+    }
+    client.checked(false, "a key has no more versions than it may have");
+}
+
 /// The same wrap under the same operation id, however often: the same blob.
 pub async fn wrap_op(clients: Clients, op: Op) {
     let slot = Op {
@@ -334,6 +359,8 @@ impl Client<'_> {
 /// Requests that are wrong on purpose.
 pub const WRONG: &str = "kms.wrong";
 const UNWRAP: &str = "/v1/kms/unwrap";
+/// As many as a key may have.
+const VERSIONS: u64 = 1024;
 /// More keys than any run makes.
 const MOST: usize = 10_000;
 

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use ron_kms::audit::record::Event as Told;
+
+use super::{nodes, records};
 use crate::{
     kms::calls::WRONG,
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, Outcome, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.all_served",
-    law: "in a calm world every right request is answered with a success, within a second",
+    law: "in a calm world every right request is answered with a success, within a second, and no record is missing",
     make: || Box::new(AllServed::default()),
 };
 
@@ -40,6 +43,19 @@ impl Oracle for AllServed {
             What::Outcome { request, outcome } => self.ended(*request, outcome, now),
             _ => Ok(()),
         }
+    }
+
+    fn finish(&mut self, view: &WorldView) -> Verdict {
+        for node in nodes(view) {
+            let missing =
+                |event: &Told| matches!(event, Told::Gap { .. } | Told::RestartGap { .. });
+            let records = records(node);
+            if let Some(gap) = records.iter().find(|record| missing(&record.event)) {
+                let index = gap.index;
+                return Err(format!("nothing failed, and record {index} tells of a gap"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -61,6 +61,7 @@ const WRONGED: &[&str] = &[
     "destroy_scheduled",
     "head_moved",
     "signature_invalid",
+    "too_many_versions",
     "version_disabled",
 ];
 

@@ -114,13 +114,31 @@ const BODIES: &[Wrong] = &[
     ("keys/KID/import", r#"{"wrapped":"","under":"KID"}"#, "invalid_field", "under"),
     ("keys/KID/import", r#"{"secret":"","under":"KID#v1"}"#, "unknown_field", "secret"),
     ("keys/KID/import", r#"{"under":"KID#v1"}"#, "missing_field", "."),
+    // Something that nobody may read, in the wrong place.
+    ("sign", r#"{"kid":"KID","messages":"SECRET"}"#, "invalid_field", "messages"),
+    ("sign", r#"{"kid":"KID","message":"","attest":"SECRET"}"#, "invalid_field", "attest"),
+    ("verify", r#"{"kid":"KID","message":"","sigs":"SECRET"}"#, "invalid_field", "sigs"),
+    ("keys", r#"{"purpose":"p","alg":"ed25519","policy":"SECRET"}"#, "invalid_field", "policy"),
+    ("keys", r#"{"purpose":"p","alg":"ed25519","policy":{"min_version":"SECRET"}}"#, "invalid_field", "policy.min_version"),
+    ("keys/KID/rotate", r#"{"from":"SECRET"}"#, "invalid_field", "from"),
+    ("keys/KID/destroy", r#"{"wait_ms":"SECRET"}"#, "invalid_field", "wait_ms"),
 ];
+
+/// Not to be seen again.
+const SECRET: &str = "c2VjcmV0LXNlY3JldC1zZWNyZXQ";
 
 async fn body(s: &mut Session<'_>) -> Verdict {
     let (path, body, code, place) = s.one_of(BODIES);
     let path = format!("/v1/kms/{}", path.replace("KID", KID));
     let body = body.replace("KID", KID).replace("LONG", &"x".repeat(129));
+    let body = body.replace("SECRET", SECRET);
     let answer = s.send(Ask::raw("POST", path, body), false).await?;
+    if String::from_utf8_lossy(&answer.bytes).contains(SECRET) {
+        return Err(format!(
+            "a refusal repeats what was in the wrong place: {}",
+            answer.json
+        ));
+    }
     let refused = match place {
         "" => refusal(code),
         place => Refusal::at(code, place),
