@@ -66,9 +66,9 @@ async fn asked_again(client: &Client<'_>) -> Result<(), Missing> {
             .send("kms.sign_op", "POST", "/v1/kms/sign", &body)
             .await;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        // The id may have been used for another message meanwhile.
-        let used = answer["code"] == "op_id_conflict";
-        if outcome != Outcome::Answered(200) && !used {
+        // The id may have been used for another message meanwhile, or the version be out of use; but nobody is at work on it.
+        let refused = outcome == Outcome::Answered(409) && answer["code"] != "op_id_in_flight";
+        if outcome != Outcome::Answered(200) && !refused {
             return Err((outcome, bytes));
         }
     }
