@@ -197,6 +197,47 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "kms/honest-readiness",
         "kms.ready_tells",
     ),
+    (
+        "kms.data_key_deadline",
+        "kms/backend-hangs",
+        "kms.answered_in_time",
+    ),
+    (
+        "kms.later_records_covered",
+        "kms/bursts",
+        "kms.covered_soon",
+    ),
+    (
+        "kms.first_note_after_outage_unserved",
+        "kms/honest-readiness",
+        "kms.newest_served",
+    ),
+    (
+        "kms.last_size_not_stored",
+        "kms/old-log-after-stop",
+        "kms.old_log_refused",
+    ),
+    (
+        "kms.lost_checkpoint_believed",
+        "kms/old-checkpoint",
+        "kms.old_log_refused",
+    ),
+    (
+        "kms.no_housekeeping_after_outage",
+        "kms/due",
+        "kms.schedules_kept",
+    ),
+    ("kms.one_secret_erased", "kms/due", "kms.destroyed_is_gone"),
+    (
+        "kms.gap_reasons_merged",
+        "kms/losses-of-all-kinds",
+        "kms.gaps_reasoned",
+    ),
+    (
+        "kms.partial_tiles_unmended",
+        "kms/bit-rot-at-rest",
+        "kms.rot_mended",
+    ),
     // What is compiled into the kernel.
     (
         "admission.no_retry_after",

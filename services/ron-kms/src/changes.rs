@@ -88,7 +88,11 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
             let done = destroy_due(engine, &everyone, entry.key.kid(), deadline).await;
             warn_of(entry.key.kid(), "destroyed", done);
         }
-        if entry.key.due_for_rotation(now) && entry.key.may_rotate_by_itself(now) {
+        let may_rotate = match ron_core::mutant!("kms.disabled_head_rotated") {
+            true => !entry.key.is_full(),
+            false => entry.key.may_rotate_by_itself(now),
+        };
+        if entry.key.due_for_rotation(now) && may_rotate {
             ron_core::sometimes!("kms.rotation_due");
             let head = Some(entry.key.head());
             let done = async {
@@ -201,6 +205,15 @@ async fn set_policy(
 ) -> Result<Reply, KmsError> {
     let (turn, entry) = begin(engine, caller, &kid).await?;
     let mut key = entry.key.clone();
+    let policy = match ron_core::mutant!("kms.policy_merged") {
+        true => Policy {
+            rotate_after_ms: policy
+                .rotate_after_ms
+                .or(entry.key.policy().rotate_after_ms),
+            ..policy
+        },
+        false => policy,
+    };
     key.set_policy(policy)?;
     let version = match ron_core::mutant!("kms.policy_told_as_before") {
         true => entry.key.policy().min_version,

@@ -134,7 +134,11 @@ fn end(auditor: &Auditor, head: &Head, note: Option<Vec<u8>>) -> bool {
         return false;
     };
     let now_ms = auditor.now_ms();
-    auditor.published(head.size, note);
+    if !ron_core::mutant!("kms.first_note_after_outage_unserved")
+        || auditor.step(|log| log.is_ready())
+    {
+        auditor.published(head.size, note);
+    }
     auditor
         .env
         .probe("kms.checkpointed", head.size, format_args!(""));

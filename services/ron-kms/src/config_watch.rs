@@ -56,7 +56,9 @@ impl ConfigWatch {
     fn apply(&self) {
         let config = (self.source)();
         let ttl = Duration::from_millis(config.verify.cache_ttl_ms);
-        self.engine.verify.lock().set_ttl(ttl);
+        if !ron_core::mutant!("kms.cache_ttl_not_reloaded") {
+            self.engine.verify.lock().set_ttl(ttl);
+        }
         self.writer.lock().publish((*config).clone());
     }
 }

@@ -168,10 +168,13 @@ impl Kms {
             reply,
             permit,
         };
-        if let Err(Refused { why, .. }) = engine.queue.push(job) {
+        if let Err(Refused { why, item }) = engine.queue.push(job) {
             return Err(match why {
                 Refusal::Full => {
                     ron_core::sometimes!("kms.queue_full");
+                    if ron_core::mutant!("kms.busy_keeps_op_id") {
+                        std::mem::forget(item.op_id);
+                    }
                     KmsError::Busy
                 }
                 Refusal::Closed => KmsError::Draining,
@@ -191,6 +194,9 @@ impl Kms {
         let (kid, context, attest) = match ask {
             Ask::Sign { key, attest, .. } => (key.kid, Vec::new(), attest),
             Ask::Wrap { key, .. } => (key.kid, Vec::new(), false),
+            Ask::DataKey { key, .. } if ron_core::mutant!("kms.data_key_replay_context") => {
+                (key.kid, Vec::new(), false)
+            }
             Ask::DataKey { key, context, .. } => (key.kid, context, false),
             _ => return Err(KmsError::OpIdConflict),
         };
@@ -616,6 +622,9 @@ impl Ask {
     fn limit(&self, config: &Config) -> Duration {
         Duration::from_millis(match self {
             Ask::Sign { .. } => config.deadline.sign_ms,
+            Ask::DataKey { .. } if ron_core::mutant!("kms.data_key_deadline") => {
+                config.deadline.rotate_ms
+            }
             Ask::Wrap { .. } | Ask::DataKey { .. } => config.deadline.wrap_ms,
             Ask::Unwrap { .. } => config.deadline.unwrap_ms,
             _ => config.deadline.rotate_ms,

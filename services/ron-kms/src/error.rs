@@ -148,6 +148,7 @@ impl KmsError {
     /// When it makes sense to try again, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
         let retry = match self {
+            KmsError::OpIdInFlight if ron_core::mutant!("kms.in_flight_final") => false,
             KmsError::OpIdInFlight | KmsError::NotCovered { .. } => true,
             KmsError::Nonce(NonceError::BehindLog { .. }) => false,
             KmsError::Audit(log::Refusal::Integrity) => false,

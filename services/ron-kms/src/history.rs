@@ -44,7 +44,12 @@ impl KeyHistory {
             }
             KeyChange::Enabled => State::Enabled,
             KeyChange::Disabled | KeyChange::DestroyCancelled => State::Disabled,
-            KeyChange::DestroyScheduled { at_ms } => State::Scheduled { at_ms: *at_ms },
+            KeyChange::DestroyScheduled { at_ms: due } => State::Scheduled {
+                at_ms: match ron_core::mutant!("kms.scheduled_for_when_told") {
+                    true => at_ms,
+                    false => *due,
+                },
+            },
             KeyChange::Destroyed => State::Destroyed { at_ms },
             KeyChange::MinVersion { version } => {
                 told.min_version = told.min_version.max(*version);

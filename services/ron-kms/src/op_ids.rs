@@ -186,6 +186,10 @@ impl OpIds {
                 .and_then(|(_, tenant)| self.tenants.get(tenant))
                 .and_then(|holding| holding.results.first())
                 .and_then(|serial| self.order.get(serial));
+            let oldest = match ron_core::mutant!("kms.op_id_oldest_of_all_leaves") {
+                true => self.order.values().next(),
+                false => oldest,
+            };
             let Some(id) = oldest.copied() else {
                 return;
             };

@@ -275,7 +275,11 @@ pub(crate) async fn unwrap(
     entry.key.may_unwrap(key.version(), engine.env.wall_ms())?;
     let held = entry.held(key.version()).ok_or(KmsError::NoSuchKey)?;
     let digests = vec![sha256(context)];
-    let operation = operation(Action::Unwrap, caller, entry, key.version(), digests);
+    let version = match ron_core::mutant!("kms.unwrap_told_as_head") {
+        true => entry.key.head(),
+        false => key.version(),
+    };
+    let operation = operation(Action::Unwrap, caller, entry, version, digests);
     let work = pin!(async {
         let plain = engine.backend.unwrap(&held.material, blob, context).await?;
         Ok::<_, BackendError>(Reply::Unwrapped {
@@ -371,7 +375,10 @@ async fn use_key<E: IntoKms>(
     let reply = result?;
     let Recorded { index, .. } = recorded?.map_err(KmsError::NotRecorded)?;
     // The intent's record names the digests: it is the one worth a proof.
-    let index = intent.map_or(index, |intent| intent.index);
+    let index = match ron_core::mutant!("kms.strict_receipt_of_outcome") {
+        true => index,
+        false => intent.map_or(index, |intent| intent.index),
+    };
     if let (Some(op_id), Some(index)) = (op_id, index) {
         op_id.finish(Done {
             seq,

@@ -359,7 +359,9 @@ impl AuditLog {
         if !ron_core::mutant!("kms.gap_lost_with_batch") {
             self.ledger.untell(&flight.lost);
         }
-        self.restart_gap = flight.restart_gap.or(self.restart_gap);
+        if !ron_core::mutant!("kms.restart_gap_lost_with_batch") {
+            self.restart_gap = flight.restart_gap.or(self.restart_gap);
+        }
         self.mark = self.mark.take().or(flight.mark);
         let mut acts = vec![Act::Truncate { len: self.len }];
         let trouble = Trouble::NotWritten;
@@ -404,7 +406,10 @@ impl AuditLog {
         let Some(Writing { head, .. }) = self.checkpoints.writing.take() else {
             return Vec::new();
         };
-        self.checkpoints.covered = head.size;
+        self.checkpoints.covered = match ron_core::mutant!("kms.later_records_covered") {
+            true => self.size(),
+            false => head.size,
+        };
         self.checkpoints.last_ms = now_ms;
         self.edge.published(head.size);
         self.mark = Some(head);

@@ -272,7 +272,8 @@ impl Event {
 impl Operation {
     fn fits(&self) -> bool {
         let names = [&self.tenant, &self.kid, &self.alg, &self.actor];
-        self.digests.len() <= MAX_DIGESTS && names.into_iter().all(|name| is_name(name))
+        let most = MAX_DIGESTS - usize::from(ron_core::mutant!("kms.full_batch_unrecorded"));
+        self.digests.len() <= most && names.into_iter().all(|name| is_name(name))
     }
 }
 

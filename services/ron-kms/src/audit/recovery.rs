@@ -171,10 +171,16 @@ impl Recovery {
                 found: *found,
             }),
             _ if records < covered => Some(Mismatch::Shorter { records, covered }),
-            (_, Some(told)) if told.size > covered => Some(Mismatch::OldCheckpoint {
-                told: told.size,
-                covered,
-            }),
+            (_, Some(told))
+                if told.size > covered
+                    && (self.stored != Stored::Absent
+                        || !ron_core::mutant!("kms.lost_checkpoint_believed")) =>
+            {
+                Some(Mismatch::OldCheckpoint {
+                    told: told.size,
+                    covered,
+                })
+            }
             _ => None,
         }
     }

@@ -139,12 +139,12 @@ impl Ledger {
         let (mut first, mut count) = (first, count);
         if let Some((before, (n, why))) = self.lost.range(..first).next_back()
             && before + n == first
-            && *why == reason
+            && (*why == reason || ron_core::mutant!("kms.gap_reasons_merged"))
         {
             (first, count) = (*before, n + count);
         }
         if let Some((n, why)) = self.lost.get(&(first + count)).copied()
-            && why == reason
+            && (why == reason || ron_core::mutant!("kms.gap_reasons_merged"))
         {
             self.lost.remove(&(first + count));
             count += n;
@@ -197,8 +197,13 @@ impl Account {
 
     /// What an end at this point leaves open.
     pub fn missing(&self) -> Option<Missing> {
-        let (first, end) = (self.below, self.end);
-        let told: u64 = self.above.iter().map(|(first, end)| end - first).sum();
+        let (mut first, end) = (self.below, self.end);
+        let mut told: u64 = self.above.iter().map(|(first, end)| end - first).sum();
+        if ron_core::mutant!("kms.restart_gap_from_highest")
+            && let Some((_, highest)) = self.above.last_key_value()
+        {
+            (first, told) = (*highest, 0);
+        }
         let at_most = end.saturating_sub(first).saturating_sub(told);
         (at_most > 0).then_some(Missing {
             first,

@@ -41,7 +41,15 @@ impl Told {
                 }
                 return;
             }
-            Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
+            Event::Outcome { seq, .. } => {
+                let mut found = self.intents.remove(seq);
+                if ron_core::mutant!("kms.replay_names_outcome")
+                    && let Some((index, ..)) = &mut found
+                {
+                    *index = record.index;
+                }
+                (*seq, found)
+            }
             Event::Operation { seq, operation, .. } => {
                 let op_id = operation.op_id.clone();
                 let found = |op_id| (record.index, operation.tenant.clone(), op_id);

@@ -79,7 +79,10 @@ pub fn imported_secret(
     if plain.len() != aead_of(algorithm)?.key_len() {
         return Err(bad());
     }
-    let version = id.to_string();
+    let version = match ron_core::mutant!("kms.import_derived_alike") {
+        true => id.kid().to_string(),
+        false => id.to_string(),
+    };
     let info = [version.as_bytes()];
     let derived = Salt::new(HKDF_SHA256, b"ron-kms imported key v1").extract(plain.expose());
     let derived = derived.expand(&info, HKDF_SHA256).map_err(|_| bad())?;
