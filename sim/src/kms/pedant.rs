@@ -109,6 +109,7 @@ impl Session<'_> {
             self.draw_caller();
             self.step().await?;
         }
+        changing::retire(self).await?;
         travelling::pass(self).await?;
         counts::compare(self).await?;
         auditing::compare(self).await

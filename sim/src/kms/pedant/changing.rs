@@ -264,6 +264,24 @@ pub async fn policy(s: &mut Session<'_>) -> Verdict {
     carry_out(s, "policy", ask, &kid, plan).await
 }
 
+/// No key is rotated by its policy any more, so that there is rest.
+pub async fn retire(s: &mut Session<'_>) -> Verdict {
+    let rotating =
+        s.it.keys
+            .values()
+            .filter(|key| key.rotate_after_ms.is_some());
+    let rotating: Vec<Key> = rotating.cloned().collect();
+    for key in rotating {
+        super::travelling::pass(s).await?;
+        s.caller.tenant = s.caller.tenant.as_ref().map(|_| key.tenant.clone());
+        let body = json!({ "min_version": key.min_version }).to_string();
+        let ask = Ask::raw("PUT", format!("{KEYS}/{}/policy", key.kid), body);
+        let change = Change::Policy(key.min_version, None);
+        carry_out(s, "policy", ask, &key.kid, Ok(Ok(change))).await?;
+    }
+    Ok(())
+}
+
 /// The outer refusal is said before the operation takes a place in the queue, the inner one behind it.
 pub async fn carry_out(
     s: &mut Session<'_>,
