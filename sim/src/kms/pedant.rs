@@ -109,6 +109,7 @@ impl Session<'_> {
             self.draw_caller();
             self.step().await?;
         }
+        changing::retire(self).await?;
         travelling::pass(self).await?;
         counts::compare(self).await?;
         auditing::compare(self).await
@@ -124,10 +125,10 @@ impl Session<'_> {
             49..53 => wrapping::data_key(self).await,
             53..59 => repeating::repeat(self).await,
             59..64 => changing::rotate(self).await,
-            64..68 => changing::switch(self).await,
-            68..71 => changing::destroy(self).await,
-            71..73 => changing::cancel(self).await,
-            73..76 => changing::policy(self).await,
+            64..67 => changing::switch(self).await,
+            67..70 => changing::destroy(self).await,
+            70..72 => changing::cancel(self).await,
+            72..76 => changing::policy(self).await,
             76..79 => importing::import(self).await,
             79..82 => reading::show(self).await,
             82..85 => reading::show_version(self).await,
@@ -240,7 +241,7 @@ impl Session<'_> {
         }
     }
 
-    /// One that signs, or wraps; now and then one whose newest version is out of use.
+    /// One that signs, or wraps; now and then one that has versions out of use.
     fn draw_key_to(&mut self, signs: bool) -> String {
         let odd = |key: &Key| key.alg.signs() == signs && key.is_odd();
         let any = self.it.visible(&self.caller).into_iter().any(odd);
@@ -252,7 +253,11 @@ impl Session<'_> {
 
     /// Of this key: none named, the head, an older one, or one too many.
     fn draw_version(&mut self, kid: &str) -> Option<u32> {
-        let head = self.it.keys.get(kid).map_or(1, Key::head);
+        let key = self.it.keys.get(kid);
+        let (head, lowest) = key.map_or((1, 1), |key| (key.head(), key.min_version));
+        if lowest > 1 && self.one_in(4) {
+            return Some(self.pick(1, u64::from(lowest) - 1) as u32);
+        }
         match self.pick(0, 11) {
             0..6 => None,
             6..8 => Some(head),

@@ -125,12 +125,12 @@ fn draw_first_policy(s: &mut Session<'_>, body: &mut Value) -> (u32, Option<u64>
 
 fn draw_rotation(s: &mut Session<'_>) -> Option<u64> {
     let least = s.it.settings.rotate_min_ms;
-    match s.pick(0, 9) {
-        0..5 => None,
-        5 => Some(0),
-        6 => Some(least - 1),
-        7 => Some(least),
-        8 => Some(1),
+    match s.pick(0, 15) {
+        0..9 => None,
+        9 => Some(0),
+        10 => Some(least - 1),
+        11 | 12 => Some(least),
+        13 => Some(1),
         _ => Some(least + s.pick(1, 100_000_000)),
     }
 }
@@ -249,7 +249,7 @@ pub async fn policy(s: &mut Session<'_>) -> Verdict {
     let kid = s.draw_key(|_| true);
     let key = s.it.keys.get(&kid);
     let (lowest, head) = key.map_or((1, 1), |key| (key.min_version, key.head()));
-    let min_version = s.one_of(&[lowest, lowest, head, lowest - 1, head + 1]);
+    let min_version = s.one_of(&[lowest, head, head, head, lowest - 1, head + 1]);
     let after = draw_rotation(s);
     let mut body = json!({ "min_version": min_version });
     if after.is_some() || s.one_in(2) {
@@ -262,6 +262,24 @@ pub async fn policy(s: &mut Session<'_>) -> Verdict {
         Ok(key.policy(min_version, after, least))
     });
     carry_out(s, "policy", ask, &kid, plan).await
+}
+
+/// No key is rotated by its policy any more, so that there is rest.
+pub async fn retire(s: &mut Session<'_>) -> Verdict {
+    let rotating =
+        s.it.keys
+            .values()
+            .filter(|key| key.rotate_after_ms.is_some());
+    let rotating: Vec<Key> = rotating.cloned().collect();
+    for key in rotating {
+        super::travelling::pass(s).await?;
+        s.caller.tenant = s.caller.tenant.as_ref().map(|_| key.tenant.clone());
+        let body = json!({ "min_version": key.min_version }).to_string();
+        let ask = Ask::raw("PUT", format!("{KEYS}/{}/policy", key.kid), body);
+        let change = Change::Policy(key.min_version, None);
+        carry_out(s, "policy", ask, &key.kid, Ok(Ok(change))).await?;
+    }
+    Ok(())
 }
 
 /// The outer refusal is said before the operation takes a place in the queue, the inner one behind it.

@@ -111,10 +111,10 @@ impl Key {
         named.unwrap_or_else(|| newest.map_or(self.head(), |at| at as u32 + 1))
     }
 
-    /// Whoever names no version may mean one that is out of use, or not the head.
+    /// One that has versions out of use: the newest, or those below the minimum.
     pub fn is_odd(&self) -> bool {
         let head = self.versions.last().map(|version| version.state);
-        head != Some(State::Enabled)
+        head != Some(State::Enabled) || self.min_version > 1
     }
 
     /// Signs or wraps.

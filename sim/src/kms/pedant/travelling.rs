@@ -46,8 +46,9 @@ async fn settle(s: &mut Session<'_>) -> Verdict {
         let keys = s.it.due_keys(begun).len() as u64;
         let round = s.it.settings.refresh_ms + ROUND_MS + keys * PER_KEY_MS;
         s.wire.wait_ms(round).await;
-        // What became due meanwhile may be done or not.
-        if s.it.due_keys(s.wire.now_ms()).len() as u64 == keys {
+        // What became due meanwhile may be done or not, be it of a key that has waited for something else.
+        let now = s.wire.now_ms();
+        if !s.it.dues().any(|due| due > begun && due <= now) {
             break;
         }
     }
