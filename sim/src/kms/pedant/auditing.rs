@@ -280,6 +280,11 @@ fn in_any_order(group: &[Told], found: &[&Value]) -> Verdict {
         }
         event
     };
+    let seq = |record: &Value| record["event"]["key"]["seq"].as_u64();
+    let follows = |pair: &[&Value]| seq(pair[0]).map(|seq| seq + 1) == seq(pair[1]);
+    if !found.windows(2).all(follows) {
+        return Err(format!("the log: housekeeping skips a number: {found:?}"));
+    }
     let mut left: Vec<&Told> = group.iter().collect();
     for record in found {
         let event = bare(record);

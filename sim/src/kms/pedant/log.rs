@@ -104,9 +104,14 @@ impl Log {
         self.next - 1
     }
 
-    /// What the service did by itself, some time in between.
-    pub fn kept_house(&mut self, key: &Key, changes: Vec<(u32, Value)>, at_ms: (u64, u64)) {
-        let group = at_ms.1;
+    /// What the service did by itself, some time in between, with whatever else it did in the round of `group`.
+    pub fn kept_house(
+        &mut self,
+        key: &Key,
+        changes: Vec<(u32, Value)>,
+        at_ms: (u64, u64),
+        group: u64,
+    ) {
         for (version, change) in changes {
             self.number();
             let event = change_event(key, version, HOUSEKEEPER, &change, None);

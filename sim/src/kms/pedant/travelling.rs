@@ -98,7 +98,7 @@ async fn settle_key(s: &mut Session<'_>, kid: &str, by_ms: u64) -> Verdict {
     s.it.counts.told += told.len() as u64;
     let first = gone.iter().map(|(_, due)| *due).chain(rotates).min();
     let window = (first.unwrap_or(by_ms), answer.ended_ms);
-    s.it.log.kept_house(&key, told, window);
+    s.it.log.kept_house(&key, told, window, by_ms);
     s.it.keys.insert(kid.to_owned(), key);
     Ok(())
 }
