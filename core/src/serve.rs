@@ -4,6 +4,7 @@
 //! One task per connection (plus one per HTTP/2 stream). Always: each accepted connection is shut down,
 //! whatever way it ends; when [`Env::serve`] returns, no task of any connection is alive.
 
+mod alarm;
 mod connection;
 mod held;
 mod notes;
@@ -221,7 +222,11 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((conn, _)) if self.0.conns().len() >= options.max_conns => {
+                Ok((conn, _))
+                    if self.0.conns().len()
+                        >= options.max_conns
+                            + usize::from(crate::mutant!("serve.one_connection_more")) =>
+                {
                     report.refused_over_limit += 1;
                     options.stats.refused_over_limit.fetch_add(1, Relaxed);
                     refuse(conn, options.tls.is_some());

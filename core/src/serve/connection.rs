@@ -7,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -16,17 +16,14 @@ use hyper_util::{rt::TokioIo, server::conn::auto::Builder};
 
 use super::{
     ClientCert, Peer, Phase,
+    alarm::Alarm,
     held::Lender,
     notes::{Lookout, Notes, Unread, Wish},
     request::App,
     streams::Streams,
     watch::{Limits, Watch},
 };
-use crate::{
-    Env,
-    hyper_seam::EnvTimer,
-    seam::{BoxFuture, Conn},
-};
+use crate::{Env, hyper_seam::EnvTimer, seam::Conn};
 
 /// Larger heads are refused by hyper; it also bounds what is buffered per connection.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -172,16 +169,9 @@ async fn close(notes: &Notes, lender: &Lender) {
 struct Watchdog {
     env: Env,
     watch: Watch,
-    armed: Option<Armed>,
+    alarm: Alarm,
     /// Set when the connection was asked to close while idle: it then has the write limit for it.
     closing_since: Option<Instant>,
-}
-
-struct Armed {
-    at: Instant,
-    /// Only held: dropping it would cancel the wake-up.
-    _timer: BoxFuture<'static, ()>,
-    waker: Waker,
 }
 
 impl Watchdog {
@@ -195,7 +185,7 @@ impl Watchdog {
         Watchdog {
             watch: Watch::new(limits, env.now()),
             env,
-            armed: None,
+            alarm: Alarm::default(),
             closing_since: None,
         }
     }
@@ -212,28 +202,8 @@ impl Watchdog {
         if at <= now {
             return Some(phase);
         }
-        self.wake_by(at, now, cx);
+        let env = &self.env;
+        self.alarm.wake_by(at, now, cx, |at| env.sleep_until(at));
         None
-    }
-
-    fn wake_by(&mut self, at: Instant, now: Instant, cx: &mut Context<'_>) {
-        let kept = self.armed.as_ref().is_some_and(|armed| {
-            armed.at <= at && armed.at > now && armed.waker.will_wake(cx.waker())
-        });
-        if kept {
-            return;
-        }
-        let mut timer = self.env.sleep_until(at);
-        match timer.as_mut().poll(cx) {
-            Poll::Pending => {
-                self.armed = Some(Armed {
-                    at,
-                    _timer: timer,
-                    waker: cx.waker().clone(),
-                });
-            }
-            // Only if time moved on meanwhile: look again at once.
-            Poll::Ready(()) => cx.waker().wake_by_ref(),
-        }
     }
 }
