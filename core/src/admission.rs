@@ -235,12 +235,20 @@ impl Admission {
     ) -> Result<(Request, Deadline, Permit), Problem> {
         self.check_draining()?;
         let deadline = self.check_deadline(request.headers())?;
+        if crate::mutant!("admission.busy_before_rate") {
+            drop(self.enter("other")?);
+        }
         self.check_rate()?;
         let endpoint = request.extensions().get::<MatchedPath>();
         let permit = self.enter(endpoint.map_or("other", MatchedPath::as_str))?;
         self.identify(&mut request)?;
         let mut request = self.guard_body(request)?;
-        request.extensions_mut().insert(deadline);
+        let told = if crate::mutant!("admission.handler_sees_full_grant") {
+            Deadline::after(self.env.now(), self.limits.timeout)
+        } else {
+            deadline
+        };
+        request.extensions_mut().insert(told);
         Ok((request, deadline, permit))
     }
 

@@ -169,8 +169,12 @@ impl Lifecycle {
             TaskState::Alive => {
                 task.state = TaskState::Stopping;
                 let limit = self.deadlines[task.rules.phase];
-                out.extend([Action::Stop(id), arm(Timer::Stop(id), now, limit)]);
+                out.push(Action::Stop(id));
+                if !crate::mutant!("lifecycle.stop_alone_untimed") {
+                    out.push(arm(Timer::Stop(id), now, limit));
+                }
             }
+            TaskState::Waiting if crate::mutant!("lifecycle.waiting_task_not_stopped") => {}
             TaskState::Waiting => self.forget(id, &mut out),
             TaskState::Stopping | TaskState::Aborted => {}
         }
@@ -303,7 +307,7 @@ impl Lifecycle {
         } = task.rules.restart;
         let expired = |at: &Instant| now.saturating_duration_since(*at) >= window;
         let mut recent = task.recent.take().unwrap_or_default();
-        while recent.front().is_some_and(expired) {
+        while recent.front().is_some_and(expired) && !crate::mutant!("lifecycle.window_ignored") {
             recent.pop_front();
         }
         let over_budget =
@@ -340,10 +344,13 @@ impl Lifecycle {
     fn settle(&mut self, id: TaskId, incarnation: u32, out: &mut Vec<Action>) {
         if let Some(task) = self.tasks.get_mut(&id)
             && task.state == TaskState::Alive
-            && task.incarnation == incarnation
+            && (task.incarnation == incarnation || crate::mutant!("lifecycle.stale_stable_timer"))
         {
             crate::sometimes!("lifecycle.stable_again");
             task.attempt = 0;
+            if crate::mutant!("lifecycle.stable_clears_budget") {
+                task.recent = None;
+            }
             set_gate(id, task, GateState::Open, out);
         }
     }
@@ -413,6 +420,7 @@ impl Lifecycle {
     fn forget(&mut self, id: TaskId, out: &mut Vec<Action>) {
         if let Some(task) = self.tasks.remove(&id)
             && task.gate != GateState::Open
+            && !crate::mutant!("lifecycle.forgotten_gate_stays")
         {
             out.push(Action::GateChanged(id));
         }

@@ -278,6 +278,11 @@ impl<T, P> Drop for Consumer<'_, T, P> {
         if self.slot.is_some() {
             let mut line = self.queue.lock();
             let unused = line.leave_consumers(&mut self.slot);
+            if crate::mutant!("queue.cancelled_pop_keeps_wake") {
+                drop(line);
+                drop(unused);
+                return;
+            }
             self.queue.settle(line, unused);
         }
     }

@@ -57,6 +57,7 @@ impl<T: Settings + Clone + Send + Sync> Reloadable<T> {
     pub fn reload(&self, sources: &Sources) -> Result<ReloadReport, ConfigErrors> {
         let mut loaded = self.loaded.lock();
         let new = sources.load(&self.prefix, &self.rules)?;
+        let whole = crate::mutant!("config.second_reload_applies_all").then(|| new.clone());
         let (mut report, mut set) = (ReloadReport::default(), new.set);
         for key in T::keys() {
             let value = |set: &std::collections::BTreeMap<String, _>| {
@@ -82,7 +83,7 @@ impl<T: Settings + Clone + Send + Sync> Reloadable<T> {
         if !crate::mutant!("config.reload_ignored") {
             self.current.store(Arc::new(mixed.config.clone()));
         }
-        *loaded = mixed;
+        *loaded = whole.unwrap_or(mixed);
         Ok(report)
     }
 }

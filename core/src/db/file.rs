@@ -72,9 +72,13 @@ pub(super) struct Stored(Arc<dyn DiskFile>);
 /// syncs failed, the system goes on to show what the disk never got. Such a file verifies, is built upon, and is
 /// damaged when the power goes. Therefore all of it is written again: it is small, and is read to its end anyway.
 pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
-    disk.sync_dir(durable::directory(path))?;
+    if !crate::mutant!("db.name_not_settled") {
+        disk.sync_dir(durable::directory(path))?;
+    }
     let file = disk.open(path, Open::Existing)?;
-    durable::settle(file.as_ref(), 0, file.len()?)?;
+    if !crate::mutant!("db.found_file_not_settled") {
+        durable::settle(file.as_ref(), 0, file.len()?)?;
+    }
     Ok(Stored(file))
 }
 

@@ -30,7 +30,12 @@ impl<T, W> Line<T, W> {
 
     /// A producer's first try. A newcomer takes no place that is promised to one who waited for it.
     pub fn offer<P: Policy<T>>(&mut self, policy: &P, item: T) -> Offer<P::Accepted, T> {
-        if self.ring.is_closed() || self.ring.room() > self.producers.woken() {
+        let promised = if crate::mutant!("queue.newcomer_overtakes") {
+            0
+        } else {
+            self.producers.woken()
+        };
+        if self.ring.is_closed() || self.ring.room() > promised {
             policy.offer(&mut self.ring, item)
         } else {
             Offer::Wait(item)

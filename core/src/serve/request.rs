@@ -109,6 +109,7 @@ impl Future for Answer {
         let in_flight = this.in_flight.take();
         if let Some(in_flight) = &in_flight
             && in_flight.notes().left_unread() == Unread::Much
+            && !crate::mutant!("serve.no_close_header")
         {
             // Else the client may send its next request on a connection that is about to close.
             let close = HeaderValue::from_static("close");
@@ -233,7 +234,9 @@ impl HttpBody for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            this.timer = None;
+            if !crate::mutant!("serve.body_limit_of_whole") {
+                this.timer = None;
+            }
             this.over = !matches!(frame, Some(Ok(_)));
             return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
         }

@@ -372,6 +372,8 @@ impl Crew {
         tracing::info!(reason, "shutting down");
         if !self.announced {
             self.bus.publish(KernelEvent::Shutdown { reason });
+        } else if crate::mutant!("supervisor.bus_shutdown_skips_latch") {
+            return;
         }
         self.shutdown.trigger();
     }

@@ -5,16 +5,29 @@
 //! never asks the shipped code what to expect. Always: chance comes from the node's generator and time from its clock, so
 //! that a seed replays a drill; a drill is short and ends by itself; it tells only that it passed, or what was wrong.
 
+mod admitted;
+mod admitted_request;
 mod backoff;
 mod body;
 mod bus;
 mod config;
+mod connection;
+mod connection_cases;
+mod connection_client;
+mod connection_http2;
+mod crew;
+mod crew_end;
 mod deadline;
 pub mod disk;
+mod disk_growth;
 mod env;
 mod front;
 mod hands;
 mod jwks;
+mod lifecycle;
+mod lifecycle_reference;
+mod ops;
+mod ops_parts;
 mod passport;
 mod problem;
 mod queue;
@@ -28,6 +41,7 @@ mod snapshot;
 mod supervisor;
 mod supervisor_checked;
 mod supervisor_script;
+mod telemetry;
 mod tokens;
 
 use std::{fmt, future::ready, sync::Arc, time::Duration};
@@ -63,6 +77,10 @@ const DRILLS: &[(&str, Drill)] = &[
     ("deadline", |bench| Box::pin(ready(deadline::drill(bench)))),
     ("rate", |bench| Box::pin(ready(rate::drill(bench)))),
     ("front", |bench| Box::pin(front::drill(bench))),
+    ("admitted", |bench| Box::pin(admitted::drill(bench))),
+    ("ops", |bench| Box::pin(ops::drill(bench))),
+    ("telemetry", |bench| Box::pin(telemetry::drill(bench))),
+    ("connection", |bench| Box::pin(connection::drill(bench))),
     ("serve", |bench| Box::pin(serve::drill(bench))),
     ("body", |bench| Box::pin(body::drill(bench))),
     ("problem", |bench| Box::pin(problem::drill(bench))),
@@ -71,6 +89,10 @@ const DRILLS: &[(&str, Drill)] = &[
     ("jwks", |bench| Box::pin(ready(jwks::drill(bench)))),
     ("env", |bench| Box::pin(env::drill(bench))),
     ("config", |bench| Box::pin(ready(config::drill(bench)))),
+    ("lifecycle", |bench| {
+        Box::pin(ready(lifecycle::drill(bench)))
+    }),
+    ("crew", |bench| Box::pin(crew::drill(bench))),
     ("supervisor", |bench| Box::pin(supervisor::drill(bench))),
 ];
 

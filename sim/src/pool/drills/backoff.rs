@@ -60,7 +60,7 @@ fn doubled(first: Duration, times: u32, cap: Duration) -> Duration {
     grown.min(cap)
 }
 
-fn bounds(schedule: &Backoff, attempt: u32) -> (Duration, Duration) {
+pub fn bounds(schedule: &Backoff, attempt: u32) -> (Duration, Duration) {
     let Backoff { min, max, jitter } = *schedule;
     match jitter {
         Jitter::None => (doubled(min, attempt, max), doubled(min, attempt, max)),

@@ -14,15 +14,16 @@ use ron_core::{
     shutdown::Shutdown,
 };
 
-use super::super::App;
+use super::{
+    super::App,
+    disk_growth::{GROWING, Growth},
+};
 
 const DIRECTORY: &str = "drills";
 const REPLACED: &str = "drills/replaced";
 const SETTLED: &str = "drills/settled";
 const DATABASE: &str = "drills/values.redb";
-/// In a directory of its own: who syncs one makes all of its names safe.
-const FRESH: &str = "drills_fresh/values.redb";
-const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("values");
+pub const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("values");
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// Each drill goes on until it is told to stop; one that fails, because the disk does, begins anew.
@@ -39,15 +40,16 @@ pub async fn run(app: Arc<App>, stop: Shutdown) {
     }
 }
 
-struct Drilled {
-    env: Env,
+pub struct Drilled {
+    pub env: Env,
     /// Planted: a value is told before it is safe.
     hasty: bool,
 }
 
 impl Drilled {
     async fn go_on(&mut self) {
-        let (mut replaced, mut settled, mut database, mut fresh) = (None, None, None, None);
+        let (mut replaced, mut settled, mut database) = (None, None, None);
+        let mut growth = Growth::default();
         // Now and then nothing is written after what was found was settled: a later sync would make up for it.
         let mut rests = self.env.rng().next_u64() % 2 * 10;
         loop {
@@ -58,25 +60,26 @@ impl Drilled {
                 rests -= 1;
             }
             database = self.transact(database).await.ok();
-            fresh = self.begin_anew(fresh).await.ok().flatten();
+            // It keeps its handle when the disk fails: the next turn finds out what is there.
+            let _ = self.grow(&mut growth).await;
             self.env.sleep(BETWEEN).await;
         }
     }
 
-    fn wrote(&self, file: &str, n: u64) {
+    pub fn wrote(&self, file: &str, n: u64) {
         self.env.probe("drill.wrote", n, format_args!("{file}"));
     }
 
-    fn found(&self, file: &str, n: u64) {
+    pub fn found(&self, file: &str, n: u64) {
         self.env.probe("drill.found", n, format_args!("{file}"));
     }
 
-    fn broken(&self, why: &str) {
+    pub fn broken(&self, why: &str) {
         self.env
             .probe("drill.broken", 0, format_args!("durable.{why}"));
     }
 
-    async fn on_disk<T: Send + 'static>(
+    pub async fn on_disk<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Arc<dyn Disk>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
@@ -192,27 +195,6 @@ impl Drilled {
         Ok((db, next))
     }
 
-    /// A database that nothing is ever written to, made and removed again and again: what is there after a crash is
-    /// either none or a sound one.
-    async fn begin_anew(&self, open: Option<Db>) -> Result<Option<Db>, DbError> {
-        if open.is_some() {
-            drop(open);
-            let removed = self.on_disk(|disk| {
-                disk.remove(FRESH)?;
-                disk.sync_dir(durable::directory(FRESH))
-            });
-            let removed = removed.await;
-            return removed
-                .map(|()| None)
-                .map_err(|error| DbError::Io(error.to_string()));
-        }
-        let db = self.sound(Db::open(&self.env, FRESH).await)?;
-        if self.read(&db).await? != 0 {
-            self.broken("db: a new one is not empty");
-        }
-        Ok(Some(db))
-    }
-
     /// Three places that always agree.
     async fn read(&self, db: &Db) -> Result<u64, DbError> {
         let all = db.read(|txn| {
@@ -235,7 +217,7 @@ impl Drilled {
     }
 
     /// A disk may fail; that the database is damaged by it is broken.
-    fn sound<T>(&self, answer: Result<T, DbError>) -> Result<T, DbError> {
+    pub fn sound<T>(&self, answer: Result<T, DbError>) -> Result<T, DbError> {
         if let Err(DbError::Damaged(why)) = &answer {
             self.broken(&format!("db: damaged: {why}"));
         }
@@ -247,7 +229,7 @@ const ON_PURPOSE: &str = "on purpose";
 
 /// The directory and its name are there for good.
 fn home(disk: &Arc<dyn Disk>) -> io::Result<()> {
-    for directory in [DIRECTORY, durable::directory(FRESH)] {
+    for directory in [DIRECTORY, durable::directory(GROWING)] {
         disk.create_dir(directory)?;
     }
     disk.sync_dir("")
@@ -273,7 +255,7 @@ fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
 }
 
 /// The number, so many bytes that follow from it, and a checksum over both.
-fn value(n: u64) -> Vec<u8> {
+pub fn value(n: u64) -> Vec<u8> {
     let mut bytes = n.to_le_bytes().to_vec();
     bytes.resize(8 + (n % 7) as usize * 900, n as u8);
     let sum = *blake3::hash(&bytes).as_bytes();
@@ -281,7 +263,7 @@ fn value(n: u64) -> Vec<u8> {
     bytes
 }
 
-fn number_of(bytes: &[u8]) -> Option<u64> {
+pub fn number_of(bytes: &[u8]) -> Option<u64> {
     let n = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     (value(n) == bytes).then_some(n)
 }

@@ -10,8 +10,8 @@ use ron_core::{
 
 use super::{Bench, Verdict, agree};
 
-const GATES: [&str; 4] = ["store", "keys", "task:worker", "peers"];
-const REASONS: [&str; 3] = ["stuck", "starting", "restarting"];
+pub const GATES: [&str; 4] = ["store", "keys", "task:worker", "peers"];
+pub const REASONS: [&str; 3] = ["stuck", "starting", "restarting"];
 
 pub fn drill(bench: &mut Bench) -> Verdict {
     let bus = Bus::new();
@@ -56,7 +56,7 @@ pub fn drill(bench: &mut Bench) -> Verdict {
     Ok(())
 }
 
-fn status(gates: &BTreeMap<&str, Option<&str>>) -> ReadinessStatus {
+pub fn status(gates: &BTreeMap<&str, Option<&str>>) -> ReadinessStatus {
     let missing = |gate: &str, reason: &str| Missing {
         gate: gate.to_owned(),
         reason: reason.to_owned(),

@@ -18,7 +18,7 @@ use super::{Bench, Verdict, agree, demand, supervisor_script::Pulse};
 const PORT: u16 = 7900;
 const AT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 /// What may pass besides what is waited for, on a node that nothing holds up.
-const BESIDES: Duration = Duration::from_millis(100);
+pub const BESIDES: Duration = Duration::from_millis(100);
 /// More than a connection holds on its way.
 const LONG: usize = 400 * 1024;
 
@@ -141,23 +141,30 @@ async fn slow_reader(bench: &mut Bench, pulse: &Pulse) -> Verdict {
     }
 }
 
-struct Server {
+pub struct Server {
     env: Env,
-    stop: Shutdown,
-    options: ServeOptions,
+    pub stop: Shutdown,
+    pub options: ServeOptions,
     running: ron_core::Join<(ServeReport, Instant)>,
 }
 
 impl Server {
     async fn start(bench: &Bench, grace: Duration, write: Duration) -> Result<Server, String> {
-        let (env, stop) = (bench.env.clone(), Shutdown::new());
-        let listener = env.listen(AT).await.map_err(|e| format!("listen: {e}"))?;
         let options = ServeOptions {
             close_grace: grace,
             write,
             ..ServeOptions::default()
         };
-        let app = router(&env);
+        Server::serving(bench, options, router(&bench.env)).await
+    }
+
+    pub async fn serving(
+        bench: &Bench,
+        options: ServeOptions,
+        app: Router,
+    ) -> Result<Server, String> {
+        let (env, stop) = (bench.env.clone(), Shutdown::new());
+        let listener = env.listen(AT).await.map_err(|e| format!("listen: {e}"))?;
         let (its, told, ended) = (options.clone(), stop.clone(), env.clone());
         let running = env.clone().spawn("drill", async move {
             let report = env.serve(listener, app, its, told).await;
@@ -171,18 +178,18 @@ impl Server {
         })
     }
 
-    async fn open(&self) -> Result<Conn, String> {
+    pub async fn open(&self) -> Result<Conn, String> {
         let conn = self.env.connect(AT).await;
         conn.map_err(|error| format!("connect: {error}"))
     }
 
-    async fn ended(self) -> Result<(ServeReport, Instant), String> {
+    pub async fn ended(self) -> Result<(ServeReport, Instant), String> {
         let ended = self.running.await;
         ended.map_err(|_| "the server ended without a report".to_owned())
     }
 }
 
-fn router(env: &Env) -> Router {
+pub fn router(env: &Env) -> Router {
     let env = env.clone();
     let slow = move |axum::extract::Path(us): axum::extract::Path<u64>| {
         let env = env.clone();

@@ -82,7 +82,7 @@ impl Log {
 }
 
 /// Tells that the future is gone, however it went.
-struct Leaves(Log, usize);
+pub struct Leaves(pub Log, pub usize);
 
 impl Drop for Leaves {
     fn drop(&mut self) {
