@@ -235,6 +235,32 @@ fn what_a_failed_sync_lost_is_made_sure_of_before_anything_is_built_upon_it() {
 }
 
 #[test]
+fn a_loss_of_power_while_it_is_made_sure_of_leaves_a_database() {
+    for seed in 1..=600 {
+        on_a_machine(seed, move |machine| async move {
+            let db = Db::open(&machine.env(), PATH).await.unwrap();
+            put(&db, 1).await.unwrap();
+            // The file grows, but the disk does not hear of it.
+            machine.disk().fail_next(Fault::EioSync, 1);
+            let grow = db.write(|txn| {
+                txn.open_table(TABLE)?.insert("more", &*vec![7; 60_000])?;
+                Ok::<(), DbError>(())
+            });
+            assert!(matches!(grow.await, Err(DbError::Io(_))));
+            machine
+                .world
+                .die(machine.node, Death::Process, "on purpose");
+            machine.world.start(machine.node);
+            machine.crash_at(1 + seed % 12);
+            let _ = unless_dead(Db::open(&machine.env(), PATH)).await;
+            machine.power_cycle();
+            let db = Db::open(&machine.env(), PATH).await.unwrap();
+            assert_eq!(get(&db).await, Ok(1));
+        });
+    }
+}
+
+#[test]
 fn each_single_failure_is_reported_and_the_next_call_goes_on() {
     for fault in [Fault::EioWrite, Fault::EioSync] {
         on_a_machine(1, move |machine| async move {

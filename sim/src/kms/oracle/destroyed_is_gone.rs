@@ -23,7 +23,10 @@ pub const KIND: OracleKind = OracleKind {
 /// A destruction at the very end may still be under way.
 const SOON_MS: u64 = 2_000;
 
-const VERSIONS: TableDefinition<(&str, u32), (&[u8], &[u8])> = TableDefinition::new("versions");
+/// By kid and version: the sealed secret, the public half.
+const VERSIONS: TableDefinition<'static, Name, Halves> = TableDefinition::new("versions");
+type Name = (&'static str, u32);
+type Halves = (&'static [u8], &'static [u8]);
 
 struct DestroyedIsGone;
 

@@ -1,27 +1,31 @@
 //! A database that grows at once, and is made anew again and again.
 //!
-//! Its first transactions do not fit into a new file, which therefore gets longer each time; a sync that fails just then
-//! leaves a length that the system shows and the disk does not have. One that had such trouble is kept for a while, so that
-//! it is built upon before the power goes. Each has an id of its own: what it holds is told and looked for under that, and
-//! also under one name for all, for which nothing is promised from the moment that a file is to be removed.
+//! Its first transactions do not fit into a new file, which therefore gets longer; a sync that fails just then leaves a
+//! length that the system shows and the disk does not have. One that had such trouble is built upon once and then left
+//! alone for a while, so that the power goes before anything makes up for it. Each has an id of its own: what it holds is
+//! told and looked for under that, and also under one name for all, for which nothing is promised from the moment that a
+//! file is to be removed.
 
 use rand_core::Rng as _;
 use ron_core::{
     db::{Db, DbError, ReadTransaction, TableError},
     durable,
+    seam::Open,
 };
 
 use super::disk::{Drilled, TABLE, number_of, value};
 
 /// In a directory of its own: who syncs one makes all of its names safe.
 pub const GROWING: &str = "drills_growing/values.redb";
-/// How many rows each of the first transactions adds. A row takes a page, so that a file gets twice as long when it is just
-/// full: with more room than that to spare it would soon be cut again.
-const ROWS: [usize; 3] = [12, 20, 40];
+/// The transactions that make it grow, and what each adds. A row takes a page, so that a file gets twice as long when it is
+/// just full: with more room than that to spare it would soon be cut again.
+const GROWS: u64 = 5;
+const ROWS: usize = 6;
 const ROW: usize = 3000;
-const TURNS: u32 = 2;
-const TURNS_OF_A_FOUND_ONE: u32 = 8;
-const TURNS_AFTER_TROUBLE: u32 = 30;
+/// How many are tried in a turn.
+const TRIES: u32 = 12;
+const TURNS_OF_A_FOUND_ONE: u32 = 6;
+const TURNS_OF_REST: u32 = 20;
 
 /// The database that is in use, if one is.
 #[derive(Default)]
@@ -35,10 +39,14 @@ struct Growing {
     db: Db,
     id: u64,
     last: u64,
-    /// Transactions until it is removed.
+    /// Turns until it is removed.
     left: u32,
-    /// The last transaction that grows it. After trouble none does: it would make up for what was lost.
-    grows_until: u64,
+    grows: bool,
+    /// Its name may not be there for good: it could not be made or opened at first.
+    nameless: bool,
+    /// The length that was shown after a failure that had changed it.
+    unsure: Option<u64>,
+    rests: bool,
 }
 
 /// What a database holds: its id and its last number, none in a new one.
@@ -46,45 +54,67 @@ type Held = Option<(u64, u64)>;
 
 impl Drilled {
     pub async fn grow(&self, growth: &mut Growth) -> Result<(), DbError> {
-        let Some(open) = &mut growth.open else {
+        if growth.open.is_none() {
             let opened = self.open_growing(growth.trouble).await;
             growth.trouble = opened.is_err();
             growth.open = Some(opened?);
+        }
+        let Some(open) = &mut growth.open else {
             return Ok(());
         };
-        if open.left == 0 {
-            growth.open = None;
-            self.wrote(GROWING, 0);
-            return self.remove_growing().await;
+        for _ in 0..TRIES {
+            if open.rests || !open.grows {
+                break;
+            }
+            // A disk that fails is tried again.
+            let _ = self.go_on_growing(open).await;
+            open.grows = open.last < GROWS;
         }
-        open.left -= 1;
-        self.go_on_growing(open).await?;
-        // The others at once, so that most of a file's life comes after.
-        while open.last < open.grows_until {
-            self.go_on_growing(open).await?;
+        match open.left {
+            // It has all it is to have and nothing happened, or its time is over.
+            0 if open.rests || !open.grows => {
+                growth.open = None;
+                self.wrote(GROWING, 0);
+                return self.remove_growing().await;
+            }
+            left => open.left = left.saturating_sub(1),
         }
-        Ok(())
+        match open.rests || open.grows {
+            true => self.still_there(open, open.last).await,
+            false => self.go_on_growing(open).await,
+        }
     }
 
+    /// One transaction, which the disk may let fail.
     async fn go_on_growing(&self, open: &mut Growing) -> Result<(), DbError> {
-        let written = self.write_growing(open).await;
-        if written.is_err() {
-            open.left = TURNS_AFTER_TROUBLE;
-            open.grows_until = open.grows_until.min(open.last + 1);
+        let before = self.length().await;
+        let written = self.write_growing(open).await.is_ok();
+        let after = self.length().await;
+        if !written && before != after {
+            open.unsure = after;
+        }
+        // Another growth would have made sure of its length.
+        let built_upon = open.unsure.is_some() && open.unsure == after;
+        if written && (open.nameless || built_upon) {
+            (open.rests, open.left) = (true, TURNS_OF_REST);
         }
         // After an error it may have happened or not.
-        let least = if written.is_ok() {
-            open.last + 1
-        } else {
-            open.last
-        };
+        self.still_there(open, open.last + u64::from(written)).await
+    }
+
+    async fn still_there(&self, open: &mut Growing, least: u64) -> Result<(), DbError> {
         let held = self.held(&open.db).await?;
         let (_, last) = held.unwrap_or((open.id, 0));
         if !(least..=open.last + 1).contains(&last) {
             self.broken(&format!("growing db: {last} is read, expected {least}"));
         }
         open.last = last;
-        written
+        Ok(())
+    }
+
+    async fn length(&self) -> Option<u64> {
+        let length = self.on_disk(|disk| disk.open(GROWING, Open::Existing)?.len());
+        length.await.ok()
     }
 
     fn name(id: u64) -> String {
@@ -103,12 +133,14 @@ impl Drilled {
             db,
             id,
             last,
-            left: match (trouble, held) {
-                (true, _) => TURNS_AFTER_TROUBLE,
-                (false, Some(_)) => TURNS_OF_A_FOUND_ONE,
-                (false, None) => TURNS,
+            left: match held {
+                Some(_) => TURNS_OF_A_FOUND_ONE,
+                None => 0,
             },
-            grows_until: held.map_or(ROWS.len() as u64, |_| 0),
+            grows: held.is_none(),
+            nameless: trouble,
+            unsure: None,
+            rests: false,
         })
     }
 
@@ -123,8 +155,8 @@ impl Drilled {
 
     async fn write_growing(&self, open: &Growing) -> Result<(), DbError> {
         let (id, next) = (open.id, open.last + 1);
-        let rows = match next <= open.grows_until {
-            true => ROWS[next as usize - 1],
+        let rows = match open.grows && next <= GROWS {
+            true => ROWS,
             false => 0,
         };
         let written = open.db.write(move |txn| {
@@ -176,8 +208,8 @@ fn held(txn: &ReadTransaction) -> Result<Result<Held, String>, DbError> {
         let (_, row) = row?;
         rows += usize::from(row.value() == [id as u8; ROW]);
     }
-    // All of the first transaction, or of the first two, or of all three.
-    let whole = (1..=ROWS.len()).any(|n| rows == ROWS[..n].iter().sum::<usize>());
+    // Of whole transactions, and of no later one than the last.
+    let whole = rows % ROWS == 0 && (1..=last).contains(&((rows / ROWS) as u64));
     Ok(match whole {
         true => Ok(Some((id, last))),
         false => Err(format!("{rows} rows of its transactions are there")),
