@@ -14,10 +14,7 @@ use ron_core::{
     shutdown::Shutdown,
 };
 
-use super::{
-    super::App,
-    disk_growth::{GROWING, Growth},
-};
+use super::{super::App, disk_growth::GROWING};
 
 const DIRECTORY: &str = "drills";
 const REPLACED: &str = "drills/replaced";
@@ -29,7 +26,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// Each drill goes on until it is told to stop; one that fails, because the disk does, begins anew.
 pub async fn run(app: Arc<App>, stop: Shutdown) {
     let hasty = app.planted("drill_hasty");
-    let mut drilled = Drilled {
+    let drilled = Drilled {
         env: app.env.clone(),
         hasty,
     };
@@ -37,6 +34,7 @@ pub async fn run(app: Arc<App>, stop: Shutdown) {
         biased;
         () = stop.wait() => {}
         () = drilled.go_on() => {}
+        () = drilled.grow_on() => {}
     }
 }
 
@@ -47,9 +45,8 @@ pub struct Drilled {
 }
 
 impl Drilled {
-    async fn go_on(&mut self) {
+    async fn go_on(&self) {
         let (mut replaced, mut settled, mut database) = (None, None, None);
-        let mut growth = Growth::default();
         // Now and then nothing is written after what was found was settled: a later sync would make up for it.
         let mut rests = self.env.rng().next_u64() % 2 * 10;
         loop {
@@ -60,8 +57,6 @@ impl Drilled {
                 rests -= 1;
             }
             database = self.transact(database).await.ok();
-            // It keeps its handle when the disk fails: the next turn finds out what is there.
-            let _ = self.grow(&mut growth).await;
             self.env.sleep(BETWEEN).await;
         }
     }

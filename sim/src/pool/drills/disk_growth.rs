@@ -1,10 +1,12 @@
 //! A database that grows at once, and is made anew again and again.
 //!
 //! Its first transactions do not fit into a new file, which therefore gets longer; a sync that fails just then leaves a
-//! length that the system shows and the disk does not have. One that had such trouble is built upon once and then left
-//! alone for a while, so that the power goes before anything makes up for it. Each has an id of its own: what it holds is
+//! length that the system shows and the disk does not have. One that had such trouble, and could not be opened anew or was
+//! built upon, is left alone for a while, so that the power goes before anything makes up for it. Each has an id of its own: what it holds is
 //! told and looked for under that, and also under one name for all, for which nothing is promised from the moment that a
 //! file is to be removed.
+
+use std::time::Duration;
 
 use rand_core::Rng as _;
 use ron_core::{
@@ -24,12 +26,13 @@ const ROWS: usize = 6;
 const ROW: usize = 3000;
 /// How many are tried in a turn.
 const TRIES: u32 = 12;
-const TURNS_OF_A_FOUND_ONE: u32 = 6;
-const TURNS_OF_REST: u32 = 20;
+const TURNS_OF_A_FOUND_ONE: u32 = 2;
+const TURNS_OF_REST: u32 = 6;
+const BETWEEN: Duration = Duration::from_millis(50);
 
 /// The database that is in use, if one is.
 #[derive(Default)]
-pub struct Growth {
+struct Growth {
     open: Option<Growing>,
     /// It could not be made or opened.
     trouble: bool,
@@ -53,7 +56,16 @@ struct Growing {
 type Held = Option<(u64, u64)>;
 
 impl Drilled {
-    pub async fn grow(&self, growth: &mut Growth) -> Result<(), DbError> {
+    /// Turn after turn. It keeps its handle when the disk fails: the next turn finds out what is there.
+    pub async fn grow_on(&self) {
+        let mut growth = Growth::default();
+        loop {
+            let _ = self.grow(&mut growth).await;
+            self.env.sleep(BETWEEN).await;
+        }
+    }
+
+    async fn grow(&self, growth: &mut Growth) -> Result<(), DbError> {
         if growth.open.is_none() {
             let opened = self.open_growing(growth.trouble).await;
             growth.trouble = opened.is_err();
@@ -80,7 +92,7 @@ impl Drilled {
             left => open.left = left.saturating_sub(1),
         }
         match open.rests || open.grows {
-            true => self.still_there(open, open.last).await,
+            true => Ok(()),
             false => self.go_on_growing(open).await,
         }
     }
@@ -90,16 +102,20 @@ impl Drilled {
         let before = self.length().await;
         let written = self.write_growing(open).await.is_ok();
         let after = self.length().await;
-        if !written && before != after {
+        let grown = before != after;
+        if !written && grown {
             open.unsure = after;
         }
         // Another growth would have made sure of its length.
         let built_upon = open.unsure.is_some() && open.unsure == after;
-        if written && (open.nameless || built_upon) {
+        // After an error it may have happened or not.
+        let there = self.still_there(open, open.last + u64::from(written)).await;
+        // It could not even be opened anew, and may have got half way.
+        let stuck = !written && grown && there.is_err();
+        if stuck || (written && (built_upon || open.nameless)) {
             (open.rests, open.left) = (true, TURNS_OF_REST);
         }
-        // After an error it may have happened or not.
-        self.still_there(open, open.last + u64::from(written)).await
+        there
     }
 
     async fn still_there(&self, open: &mut Growing, least: u64) -> Result<(), DbError> {
