@@ -2,12 +2,15 @@
 //!
 //! What a process finds at its start is what the system shows, not what the disk has. A name may be one whose directory
 //! was never synced, because the process before was killed in between; bytes may be those of a sync that failed, which
-//! the system takes for clean and never writes. Whoever builds on them makes sure of them first: [`settle`] and
-//! `sync_dir`.
+//! the system takes for clean and never writes; and so may an end of the file, after a cut whose sync failed. Whoever
+//! builds on them makes sure of them first: [`settle`], [`settle_length`] and `sync_dir`.
 
 use std::{io, sync::Arc};
 
 use crate::seam::{Disk, DiskFile, Open};
+
+/// A length is made sure of by a detour of this many bytes.
+const DETOUR: u64 = 4096;
 
 /// Bytes that are moved at once.
 const PIECE: usize = 64 * 1024;
@@ -45,6 +48,26 @@ pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
             }
         }
     }
+    file.sync()
+}
+
+/// Makes sure of the file's length as it is found.
+pub fn settle_length(file: &dyn DiskFile) -> io::Result<()> {
+    match cut_again(file, file.len()?) {
+        // A full disk is no reason not to read what is there.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        settled => settled,
+    }
+}
+
+/// Cuts the file off at `len` after a cut that failed: the system may show that length already, and the disk have
+/// another. A loss of power meanwhile leaves zeros behind the end. Needs a little room.
+pub fn cut_again(file: &dyn DiskFile, len: u64) -> io::Result<()> {
+    // There and back: what the system shows already is no change to it, and would not be written.
+    if !crate::mutant!("durable.cut_believed") {
+        file.set_len(len + DETOUR)?;
+    }
+    file.set_len(len)?;
     file.sync()
 }
 

@@ -92,6 +92,7 @@ pub const POINTS: points::Points = points::Points {
         "db.name_not_settled",
         "db.never_reopened",
         "deadline.grows",
+        "durable.cut_believed",
         "durable.directory_unsynced",
         "durable.unsynced",
         "in_flight.permit_leaked",

@@ -204,6 +204,8 @@ fn wire(
             TaskSpec::new(parts.drills.name, parts.drills.kind, work),
             move |context| drills::run(shared.clone(), context.stop),
         );
+    }
+    if config.drills || config.drills_of_disk {
         let shared = app.clone();
         supervisor.task(
             TaskSpec::new(parts.drills_disk.name, parts.drills_disk.kind, work),

@@ -77,23 +77,12 @@ pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
     }
     let file = disk.open(path, Open::Existing)?;
     if !crate::mutant!("db.found_file_not_settled") {
-        settle_length(file.as_ref())?;
+        // The length first: what is torn beyond the end that the disk knows of would leave one that no database has.
+        // A length itself is never torn.
+        durable::settle_length(file.as_ref())?;
         durable::settle(file.as_ref(), 0, file.len()?)?;
     }
     Ok(Stored(file))
-}
-
-/// Before anything is written again: what is torn beyond the end that the disk knows of would leave a length that no
-/// database has. A length itself is never torn. There and back, since what the system shows already is no change to it.
-fn settle_length(file: &dyn DiskFile) -> io::Result<()> {
-    let len = file.len()?;
-    match file.set_len(len + BLOCK as u64) {
-        // A full disk is no reason not to read what is there.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
-        grown => grown?,
-    }
-    file.set_len(len)?;
-    file.sync()
 }
 
 /// Writes the contents beside, syncs, and renames: a crash leaves no half of a file under the name.

@@ -224,7 +224,10 @@ impl Appender {
                 }
                 _ => {
                     let delay = BACKOFF.delay(attempt, &mut self.rng);
-                    attempt += 1;
+                    attempt = match self.auditor.is_draining() {
+                        true => 0,
+                        false => attempt + 1,
+                    };
                     self.auditor
                         .metrics
                         .backoff_retries
@@ -242,17 +245,17 @@ impl Appender {
             return;
         }
         let auditor = &self.auditor;
-        let closed = auditor.queue.is_closed();
-        // A drain has a deadline: it does not wait as long as somebody who may come again.
-        let attempt = if closed { 0 } else { self.failures - 1 };
+        let draining = auditor.is_draining();
+        // A drain has a deadline, and requests that were accepted wait one behind the other.
+        let attempt = if draining { 0 } else { self.failures - 1 };
         let delay = BACKOFF.delay(attempt, &mut self.rng);
         auditor.metrics.backoff_retries.with(&["append"]).inc();
         let mut rested = std::pin::pin!(auditor.env.sleep(delay));
-        while closed || !auditor.queue.is_closed() {
+        while draining || !auditor.is_draining() {
             tokio::select! {
                 biased;
                 () = &mut rested => return,
-                () = auditor.hurry.notified(), if !closed => {}
+                () = auditor.hurry.notified(), if !draining => {}
             }
         }
     }

@@ -4,6 +4,8 @@
 //! The appender and the checkpointer do the writing. Always: a number that was given out comes back, by a
 //! record, as dropped or as abandoned, even if its holder dies.
 
+mod log_keys;
+mod readers;
 pub(crate) mod spec;
 mod told;
 
@@ -16,7 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aws_lc_rs::signature::{Ed25519KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair};
 use bytes::Bytes;
 use ron_core::{
     Env,
@@ -29,16 +30,13 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     audit::{
-        checkpoint::{Checkpoint, SigningKeys, Trust},
+        checkpoint::Checkpoint,
         log::{
             Act, Admission, Answer, AuditLog, Head, Mismatch, Policy, Refusal, Submission, Trouble,
         },
-        merkle::{leaf_hash, prove_inclusion, verify_inclusion},
-        receipt::Receipt,
         record::{Action, Event, Seq},
         recovery::Recovery,
         sequence::Missing,
-        tiles::{Kind, TILE_WIDTH, Tile, TileNodes, parse_entries},
     },
     config::Config,
     error::KmsError,
@@ -48,6 +46,7 @@ use crate::{
     metrics::Metrics,
     op_ids::OpIds,
 };
+pub use log_keys::LogKeys;
 use told::Told;
 
 pub const AUDIT_LOCK: LockDecl = LockDecl {
@@ -92,6 +91,8 @@ pub struct Auditor {
     pub append_wanted: Notify,
     /// The appender gathers no longer: somebody waits for what was queued.
     pub hurry: Notify,
+    /// The process is about to end.
+    draining: AtomicBool,
     pub checkpoint_wanted: Notify,
 }
 
@@ -100,13 +101,6 @@ pub struct Auditor {
 pub struct Note {
     pub size: u64,
     pub bytes: Bytes,
-}
-
-/// What signs the log's checkpoints.
-pub struct LogKeys {
-    pub origin: String,
-    ed25519: Ed25519KeyPair,
-    ml_dsa_44: PqdsaKeyPair,
 }
 
 /// One event on its way into the log.
@@ -284,6 +278,7 @@ impl Auditor {
             first_reserved: Notify::new(),
             append_wanted: Notify::new(),
             hurry: Notify::new(),
+            draining: AtomicBool::new(false),
             checkpoint_wanted: Notify::new(),
         };
         Ok(Recovered {
@@ -465,79 +460,20 @@ impl Auditor {
         self.log.lock().mismatch().map(ToString::to_string)
     }
 
-    /// A tile of the published tree.
-    pub async fn tile(&self, tile: Tile) -> Result<Bytes, KmsError> {
-        let size = self.note().size;
-        let kind = tile.kind();
-        let first = tile.index().checked_mul(TILE_WIDTH);
-        let end = first.and_then(|first| first.checked_add(u64::from(tile.width()) - 1));
-        let published = end.and_then(|end| Tile::holding(kind, end, size));
-        if published.is_none() {
-            return Err(KmsError::NoSuchRecord);
-        }
-        let read = self
-            .env
-            .disk(move |disk| journal::read_tile(disk.as_ref(), &tile))
-            .await;
-        match read {
-            Ok(Ok(Some(bytes))) => Ok(bytes.into()),
-            Ok(Ok(None)) => Err(KmsError::NoSuchRecord),
-            Ok(Err(error)) => Err(KmsError::Store(format!("audit log: {error}"))),
-            Err(lost) => Err(KmsError::Store(format!("audit log: {lost}"))),
-        }
-    }
-
-    /// The receipt of one record: its entry, its path and the published checkpoint.
-    pub async fn proof(&self, index: u64) -> Result<String, KmsError> {
-        let note = self.note();
-        if index >= note.size {
-            return match index < self.size() {
-                true => Err(KmsError::NotCovered { index }),
-                false => Err(KmsError::NoSuchRecord),
-            };
-        }
-        let failed = |error: String| KmsError::Store(format!("audit log: {error}"));
-        let made = self
-            .env
-            .disk(move |disk| {
-                let read = |tile: &Tile| journal::read_tile(disk.as_ref(), tile).ok().flatten();
-                let path = prove_inclusion(
-                    index,
-                    note.size,
-                    &TileNodes {
-                        size: note.size,
-                        read,
-                    },
-                )
-                .map_err(|error| error.to_string())?;
-                let bundle = Tile::holding(Kind::Entries, index, note.size)
-                    .ok_or("no such entry".to_owned())?;
-                let bytes = read(&bundle).ok_or(format!("{bundle} is missing"))?;
-                let entries =
-                    parse_entries(bundle.width(), &bytes).map_err(|error| error.to_string())?;
-                let entry = entries[(index % TILE_WIDTH) as usize].to_vec();
-                let head = journal::published_head(&note.bytes).ok_or("no checkpoint")?;
-                verify_inclusion(&leaf_hash(&entry), index, head.size, &path, &head.root)
-                    .map_err(|error| format!("record {index} and its tiles differ: {error}"))?;
-                let receipt = Receipt {
-                    extra: Some(entry),
-                    index,
-                    path,
-                    checkpoint: String::from_utf8_lossy(&note.bytes).into_owned(),
-                };
-                Result::<_, String>::Ok(receipt.encode())
-            })
-            .await;
-        made.map_err(|lost| failed(lost.to_string()))?
-            .map_err(|damage| {
-                // A receipt that nobody could verify is none. The next start mends the tiles.
-                tracing::error!(%damage, "a published tile is damaged");
-                self.metrics.integrity_failed.inc();
-                KmsError::Audit(Refusal::Integrity)
-            })
-    }
-
     // ------------------------------------------------------------------------ for the two writers
+
+    /// From here on there are deadlines: nobody rests for long after a failure, since others wait behind it.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.hurry.notify_one();
+    }
+
+    pub fn is_draining(&self) -> bool {
+        match ron_core::mutant!("kms.drain_begins_late") {
+            true => self.queue.is_closed(),
+            false => self.draining.load(Ordering::Relaxed),
+        }
+    }
 
     pub fn now_ms(&self) -> u64 {
         self.env.now().duration_since(self.started).as_millis() as u64
@@ -669,36 +605,5 @@ impl Item {
             attachment: self.attachment,
         };
         (submission, self.waiter)
-    }
-}
-
-impl LogKeys {
-    pub fn new(origin: &str, identity: &Identity) -> Result<LogKeys, KmsError> {
-        let bad = || KmsError::Store("the audit log's signing key is damaged".into());
-        Ok(LogKeys {
-            origin: origin.to_owned(),
-            ed25519: Ed25519KeyPair::from_seed_unchecked(identity.ed25519_seed.expose())
-                .map_err(|_| bad())?,
-            ml_dsa_44: PqdsaKeyPair::from_seed(
-                &ML_DSA_44_SIGNING,
-                identity.ml_dsa_44_seed.expose(),
-            )
-            .map_err(|_| bad())?,
-        })
-    }
-
-    pub fn signing(&self) -> SigningKeys<'_> {
-        SigningKeys {
-            ed25519: &self.ed25519,
-            ml_dsa_44: &self.ml_dsa_44,
-        }
-    }
-
-    pub fn trust(&self) -> Result<Trust, KmsError> {
-        let keys = self.signing().verifiers(&self.origin);
-        Ok(Trust {
-            origin: self.origin.clone(),
-            keys: keys.map_err(|error| KmsError::Store(error.to_string()))?,
-        })
     }
 }

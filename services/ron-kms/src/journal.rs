@@ -57,6 +57,8 @@ struct State {
     file: Option<Arc<dyn DiskFile>>,
     /// Grows with every truncation: a write that began before it must not land after it.
     epoch: u64,
+    /// The sync of the last truncation failed: the system shows the cut, the disk may not have it.
+    cut_in_doubt: bool,
     /// The newest attempt to publish: an older one must not land after it.
     publishing: Arc<RankedMutex<u64>>,
 }
@@ -121,6 +123,7 @@ impl Journal {
                 State {
                     file,
                     epoch: 0,
+                    cut_in_doubt: false,
                     publishing: Arc::new(RankedMutex::new(PUBLISH_LOCK, 0)),
                 },
             )),
@@ -184,12 +187,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes sure of the last batch, which lies between these two: if its sync failed, and the process was killed
-    /// before it could cut the batch off, the system shows what the disk never got.
+    /// Makes sure of the last batch, which lies between these two, and of the end: if its sync failed, and the process
+    /// was killed before it could cut the batch off, or in the cut, the system shows what the disk never got.
     pub fn settle(&self, from: u64, to: u64) -> io::Result<()> {
         let state = self.state.lock();
         match state.file.as_deref() {
             Some(file) if !ron_core::mutant!("kms.last_batch_believed") => {
+                durable::settle_length(file)?;
                 durable::settle(file, from, to)
             }
             _ => Ok(()),
@@ -201,11 +205,17 @@ impl Journal {
         let mut state = self.state.lock();
         state.epoch += 1;
         let file = state.current(disk)?;
-        file.set_len(len)?;
-        if !ron_core::mutant!("kms.cut_unsynced") {
-            file.sync()?;
-        }
-        Ok(())
+        let cut = if state.cut_in_doubt {
+            durable::cut_again(file, len)
+        } else {
+            file.set_len(len)?;
+            match ron_core::mutant!("kms.cut_unsynced") {
+                true => Ok(()),
+                false => file.sync(),
+            }
+        };
+        state.cut_in_doubt = cut.is_err();
+        Ok(cut?)
     }
 
     /// Publishes tiles and checkpoint; attempts are numbered, and an older one does nothing.
@@ -506,7 +516,8 @@ fn remove_partials(disk: &dyn Disk, tile: &Tile) {
 
 fn replace(disk: &dyn Disk, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let file = disk.open(new, Open::Create)?;
-    file.set_len(bytes.len() as u64)?;
+    // Not to the length it shall have, which an attempt that failed may have set without the disk's knowing.
+    file.set_len(0)?;
     file.write_at(0, bytes)?;
     if !ron_core::mutant!("kms.renamed_unsynced") {
         file.sync()?;

@@ -138,6 +138,7 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "kms.disabled_signs",
         "kms.disabled_unwraps",
         "kms.disabled_verifies_not",
+        "kms.drain_begins_late",
         "kms.drop_not_told",
         "kms.failed_batch_uncounted",
         "kms.failed_batch_untold",

@@ -279,6 +279,7 @@ impl Service {
             told.store(finished, Ordering::Relaxed);
             hook.draining.store(true, Ordering::Relaxed);
             hook.queue.close();
+            hook.auditor.drain();
         });
         let hook = engine.clone();
         let flushing = supervisor.phase("audit", parts.flush.after, move || {

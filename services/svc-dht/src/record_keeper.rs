@@ -128,6 +128,7 @@ fn open(
     }
     // What is appended lies behind what was found: a hole in that would hide it.
     if !mutant!("dht.last_batch_believed") {
+        durable::settle_length(&*file).map_err(failed)?;
         let last_batch = len.saturating_sub(LONGEST_BATCH);
         durable::settle(&*file, last_batch, len).map_err(failed)?;
     }

@@ -13,8 +13,9 @@ pub struct DiskFaults {
     pub eio_read_per_10k: u32,
     /// `write_at` and `append` fail after any prefix; `set_len` and changes of names fail whole.
     pub eio_write_per_10k: u32,
-    /// `sync` fails and what it should have written is lost, though still seen until the power goes;
-    /// a later `sync` does not bring it back. `sync_dir` fails and may be tried again.
+    /// `sync` fails, and what it had not written by then is lost, though still seen until the power goes; a later
+    /// `sync` does not bring it back. How much it had written is drawn as at a loss of power, by `lose_unsynced` and
+    /// `torn`. `sync_dir` fails and may be tried again.
     pub eio_sync_per_10k: u32,
     /// `sync` and `sync_dir` answer Ok and make nothing durable; a later honest one does.
     pub lying_sync_per_10k: u32,
@@ -32,7 +33,7 @@ pub struct DiskFaults {
     /// The next sync fails and the process is killed with it, before it can undo what the system goes on to show. It
     /// fires once.
     pub sync_kills: bool,
-    /// A loss of power lets each unsynced write, change of length and change of a name survive or
+    /// A loss of power, or a sync that fails, lets each unsynced write, change of length and change of a name survive or
     /// vanish. Off (with `torn` off too): exactly what was synced remains.
     pub lose_unsynced: bool,
     /// A loss of power lets an unsynced write survive in part: a prefix that ends at a sector, any of its sectors, or

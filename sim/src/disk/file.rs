@@ -73,19 +73,32 @@ impl FileState {
         }
     }
 
-    /// The kernel tried to write, failed, and now takes its pages for clean: no later sync writes
-    /// them, although every reader still sees them.
-    pub(super) fn fail_sync(&mut self) {
-        self.dropped |= !self.unsynced.is_empty();
-        self.unsynced.clear();
+    /// The kernel tried to write, failed somewhere, and now takes its pages for clean: no later sync writes
+    /// what it had not written by then, although every reader still sees it.
+    pub(super) fn fail_sync(&mut self, faults: &DiskFaults, dice: &mut Dice) {
+        if self.unsynced.is_empty() {
+            return;
+        }
+        self.dropped = true;
+        // The worst for whoever syncs again and believes it, every second time.
+        match dice.coin() {
+            true => self.unsynced.clear(),
+            false => self.draw_what_was_written(faults, dice),
+        }
     }
 
-    /// Decides for each unsynced change whether it reached the disk. A later one may survive an
-    /// earlier one; where both do, the later is on top, as the cache holds one version of a byte.
     pub(super) fn power_off(&mut self, faults: &DiskFaults, dice: &mut Dice) {
         if self.unsynced.is_empty() && !self.dropped {
             return;
         }
+        self.draw_what_was_written(faults, dice);
+        self.dropped = false;
+        self.seen = self.durable.clone();
+    }
+
+    /// Decides for each unsynced change whether it reached the disk. A later one may survive an
+    /// earlier one; where both do, the later is on top, as the cache holds one version of a byte.
+    fn draw_what_was_written(&mut self, faults: &DiskFaults, dice: &mut Dice) {
         // One draw of luck per file: all surviving, all lost and any mix each come up often.
         let luck_of_4 = dice.below(5);
         for change in self.unsynced.drain(..) {
@@ -95,8 +108,6 @@ impl FileState {
                 change.replay_torn(&mut self.durable, faults.torn_bytes, dice);
             }
         }
-        self.dropped = false;
-        self.seen = self.durable.clone();
     }
 
     /// Flips a bit wherever the byte is held, also on its way to the disk.

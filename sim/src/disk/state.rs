@@ -433,7 +433,12 @@ impl State {
             Op::Sync,
             Ok(()),
             |state| state.file_mut(id).sync(),
-            |state| state.file_mut(id).fail_sync(),
+            |state| {
+                // Not by `file_mut`: the file, the faults and the dice are wanted at once.
+                if let Some(file) = state.files.get_mut(&id) {
+                    file.fail_sync(&state.faults, &mut state.fate);
+                }
+            },
         )
     }
 

@@ -23,6 +23,8 @@ ron_core::settings! {
         ticker: bool = false, restart;
         /// Two tasks that put the kernel's parts through random use and compare them with plain references.
         drills: bool = false, restart;
+        /// Only the second of them, which leans on the disk.
+        drills_of_disk: bool = false, restart;
         /// A task that asks for the shutdown signal only this long after its start; 0 for none.
         late_ms: u64 = 0 => 0..=600_000, restart;
     }

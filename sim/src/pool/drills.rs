@@ -19,6 +19,7 @@ mod crew;
 mod crew_end;
 mod deadline;
 pub mod disk;
+mod disk_cut;
 mod disk_growth;
 mod env;
 mod front;

@@ -84,7 +84,7 @@ pub fn declare(config: &PoolConfig) -> (Topology, Parts) {
         )),
         drills_disk: topology.task(task(
             "drills_disk",
-            "1 if `drills`",
+            "1 if `drills` or `drills_of_disk`",
             "writes numbered values and looks for them at its start",
             restarted,
         )),

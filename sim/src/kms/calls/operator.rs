@@ -114,7 +114,8 @@ pub async fn rotate_limit(clients: Clients, op: Op) {
     clients.tell("client.limit_tried", u64::from(taken), told);
 }
 
-/// How long verifying goes on by what is known, from now on. Tells `node began_us`.
+/// How long verifying goes on by what is known, from now on. Tells `node began_us`, before it asks and after: it is in
+/// force before the answer is here.
 pub async fn cache_ttl(clients: Clients, op: Op) {
     let node = clients.world().find(&op.on).expect("validated");
     let ttl_ms = 200 + op.key * 617 % 4000;
@@ -123,10 +124,10 @@ pub async fn cache_ttl(clients: Clients, op: Op) {
     let began_us = timer::elapsed().as_micros();
     let client = client(&clients, &op);
     let none = json!({});
+    let told = format!("{} {began_us}", op.on);
+    clients.tell("client.ttl_unsure", ttl_ms, format_args!("{told}"));
     let asking = client.send_as(Some(OPERATORS), "kms.reload", "POST", RELOAD, &none);
-    let event = match asking.await.0 {
-        Outcome::Answered(200) => "client.ttl_set",
-        _ => "client.ttl_unsure",
-    };
-    clients.tell(event, ttl_ms, format_args!("{} {began_us}", op.on));
+    if asking.await.0 == Outcome::Answered(200) {
+        clients.tell("client.ttl_set", ttl_ms, format_args!("{told}"));
+    }
 }

@@ -46,14 +46,20 @@ pub struct Drilled {
 
 impl Drilled {
     async fn go_on(&self) {
-        let (mut replaced, mut settled, mut database) = (None, None, None);
+        let (mut replaced, mut settled, mut cut, mut database) = (None, None, None, None);
         // Now and then nothing is written after what was found was settled: a later sync would make up for it.
         let mut rests = self.env.rng().next_u64() % 2 * 10;
         loop {
             replaced = self.replace(replaced).await.ok();
             if settled.is_none() || rests == 0 {
                 settled = self.append(settled).await.ok();
+                cut = self.cut(cut).await.ok();
             } else {
+                // What failed is found, made sure of, and left alone.
+                cut = match cut {
+                    None => self.cut(None).await.ok(),
+                    found => found,
+                };
                 rests -= 1;
             }
             database = self.transact(database).await.ok();
@@ -223,7 +229,7 @@ impl Drilled {
 const ON_PURPOSE: &str = "on purpose";
 
 /// The directory and its name are there for good.
-fn home(disk: &Arc<dyn Disk>) -> io::Result<()> {
+pub fn home(disk: &Arc<dyn Disk>) -> io::Result<()> {
     for directory in [DIRECTORY, durable::directory(GROWING)] {
         disk.create_dir(directory)?;
     }
@@ -237,7 +243,7 @@ fn read_if_there(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Option<Vec<u8>>
     read_all(&*disk.open(path, Open::Existing)?).map(Some)
 }
 
-fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+pub fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; file.len()? as usize];
     let mut at = 0;
     while at < bytes.len() {
