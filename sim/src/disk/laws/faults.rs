@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, io, time::Duration};
 
-use ron_core::seam::Open;
+use ron_core::{
+    durable,
+    seam::{DiskFile, Open},
+};
 
 use super::{kind, losing, outcomes, put, put_durably};
 use crate::disk::{BitRot, Death, DiskFaults, DiskLatency, Fault, Op, SimDisk, enter_offload};
@@ -153,6 +156,32 @@ fn failed_sync_alone_already_loses_the_write_or_has_written_it() {
 }
 
 #[test]
+fn a_cut_whose_sync_failed_is_made_sure_of_by_a_detour_alone() {
+    let cut = |again: fn(&dyn DiskFile) -> io::Result<()>| {
+        outcomes(
+            losing(),
+            move |sim, disk| {
+                let file = put_durably(disk, "f", b"kept, cut off");
+                file.set_len(4).unwrap();
+                sim.fail_next(Fault::EioSync, 1);
+                file.sync().unwrap_err();
+                again(&*file).unwrap();
+                assert_eq!(sim.read_file("f").unwrap(), b"kept");
+            },
+            |sim| sim.read_file("f").unwrap(),
+        )
+    };
+    let believed = cut(|file| file.set_len(4).and_then(|()| file.sync()));
+    assert!(believed.contains(&b"kept, cut off"[..]), "{believed:?}");
+    for sure in [
+        cut(|file| durable::cut_again(file, 4)),
+        cut(durable::settle_length),
+    ] {
+        assert_eq!(sure.into_iter().collect::<Vec<_>>(), [b"kept"]);
+    }
+}
+
+#[test]
 fn failed_sync_of_a_directory_may_be_tried_again() {
     let _offload = enter_offload();
     let sim = SimDisk::new(1);
@@ -290,7 +319,7 @@ fn a_sync_that_kills_leaves_bytes_that_are_seen_and_never_written() {
     file.sync().unwrap();
     assert_eq!(sim.read_file("f").unwrap(), b"y");
     assert_eq!(sim.read_durable("f").unwrap(), b"x");
-    ron_core::durable::settle(&*file, 0, 1).unwrap();
+    durable::settle(&*file, 0, 1).unwrap();
     assert_eq!(sim.read_durable("f").unwrap(), b"y");
 }
 
