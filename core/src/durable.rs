@@ -51,7 +51,8 @@ pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     file.sync()
 }
 
-/// Makes sure of the file's length as it is found.
+/// Makes sure of the file's length as it is found, not of its bytes: what an interrupted [`cut_again`] left behind the
+/// end is shown as zeros and may be what was cut off.
 pub fn settle_length(file: &dyn DiskFile) -> io::Result<()> {
     match cut_again(file, file.len()?) {
         // A full disk is no reason not to read what is there.

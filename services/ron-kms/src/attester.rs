@@ -3,7 +3,10 @@
 //! A statement is canonical JSON, signed by the service's own Ed25519 key: what is in it is what was true
 //! when it was made. The refresher renews the general evidence; a failed renewal closes the gate.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aws_lc_rs::{
     digest,
@@ -123,6 +126,7 @@ impl Engine {
         entry: &Entry,
         held: &Held,
         nonce: &[u8],
+        deadline: Instant,
     ) -> Result<Attestation, KmsError> {
         let info = self.backend.info();
         let public = match held.public_raw.is_empty() {
@@ -150,7 +154,8 @@ impl Engine {
             digests: vec![hash],
             op_id: None,
         };
-        self.recorded(operation, async || Ok(attestation)).await
+        self.recorded(operation, deadline, async || Ok(attestation))
+            .await
     }
 
     fn statement<'a>(
@@ -174,9 +179,10 @@ impl Engine {
     async fn recorded<T>(
         self: &Arc<Self>,
         operation: Operation,
+        deadline: Instant,
         work: impl AsyncFnOnce() -> Result<T, KmsError>,
     ) -> Result<T, KmsError> {
-        let number = self.auditor.admit(operation.action)?;
+        let number = self.auditor.admit_by(operation.action, deadline).await?;
         let (number, event) = match number {
             Some(number) => {
                 let (seq, outcome) = (number.seq(), Outcome::Done);

@@ -295,7 +295,7 @@ impl Auditor {
     // ------------------------------------------------------------------------- for users of keys
 
     /// Before a key is used. `None`: submit an intent first.
-    pub fn admit(self: &Arc<Self>, action: Action) -> Result<Option<Number>, Refusal> {
+    fn admit(self: &Arc<Self>, action: Action) -> Result<Option<Number>, Refusal> {
         let admission = self.log.lock().admit(action);
         match admission {
             Ok(Admission::Numbered(seq)) => {

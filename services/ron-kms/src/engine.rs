@@ -293,8 +293,9 @@ impl Kms {
             .held(version)
             .ok_or(crate::keys::key::Refusal::NoSuchVersion(version))?;
         let limit = Duration::from_millis(engine.config.load().deadline.attest_ms);
-        let attested = engine.attest(caller, entry, held, &nonce);
-        let attested = engine.env.timeout(limit, attested).await;
+        let deadline = engine.env.now() + limit;
+        let attested = engine.attest(caller, entry, held, &nonce, deadline);
+        let attested = engine.env.timeout_at(deadline, attested).await;
         attested.unwrap_or_else(|_| {
             engine.metrics.io_timeouts.with(&["attest"]).inc();
             Err(KmsError::Timeout("attest"))

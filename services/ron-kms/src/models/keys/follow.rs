@@ -62,8 +62,9 @@ impl KeyWorld {
             ));
         }
         // In the order of fewest surprises: nothing in the log that nobody heard of.
-        for mask in 0..1_u32 << unsure.records.len() {
-            let log = told_with(world, unsure, mask);
+        let mut told = vec![0; unsure.records.len()];
+        loop {
+            let log = told_with(world, unsure, &told);
             for store in &stores {
                 let followed = log.reconcile(&store.key, 0).map(|(key, _)| key);
                 let key = followed.as_ref().unwrap_or(&store.key);
@@ -77,25 +78,38 @@ impl KeyWorld {
                 self.start(world);
                 return Ok(followed.is_some());
             }
+            if !unsure.next(&mut told) {
+                return Err(format!("a store of {stored} became {now}, by no record"));
+            }
         }
-        Err(format!("a store of {stored} became {now}, by no record"))
     }
 }
 
-/// The log with some of the records that may be in it.
-fn told_with(world: &World, unsure: &Unsure, mask: u32) -> KeyHistory {
+/// The log with as many of the records of each change that may be in it: there is one for each version, one after the
+/// other, and a process may die in between.
+fn told_with(world: &World, unsure: &Unsure, told: &[usize]) -> KeyHistory {
     let mut log = world.log.clone();
-    for (n, (versions, told)) in unsure.records.iter().enumerate() {
-        if mask & (1 << n) != 0 {
-            for version in versions {
-                log.record(0, &event(&world.store.key, *version, *told));
-            }
+    for ((versions, change), told) in unsure.records.iter().zip(told) {
+        for version in &versions[..*told] {
+            log.record(0, &event(&world.store.key, *version, *change));
         }
     }
     log
 }
 
 impl Unsure {
+    /// The next way in which they may have been told, as an odometer goes; false after the last.
+    fn next(&self, told: &mut [usize]) -> bool {
+        for ((versions, _), told) in self.records.iter().zip(told) {
+            if *told < versions.len() {
+                *told += 1;
+                return true;
+            }
+            *told = 0;
+        }
+        false
+    }
+
     /// The change under way was not recorded, as far as anybody knows.
     pub fn gave_up(&mut self, world: &mut World) {
         if let Some(change) = world.change.take() {
