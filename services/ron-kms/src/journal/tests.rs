@@ -203,6 +203,7 @@ struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Write { from: u64, to: u64 },
+    Length(u64),
     Sync,
 }
 
@@ -222,6 +223,7 @@ impl DiskFile for Told {
         self.file.len()
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.calls.lock().unwrap().push(Call::Length(len));
         self.file.set_len(len)
     }
     fn sync(&self) -> io::Result<()> {
@@ -234,7 +236,7 @@ impl DiskFile for Told {
 }
 
 #[test]
-fn the_last_batch_is_written_again_as_it_was_and_then_synced() {
+fn the_length_is_set_again_and_the_last_batch_written_again_as_it_was_and_each_synced() {
     let disk = MemoryDisk::new(4 << 20);
     let journal = open(&disk, true).journal;
     let batches = [batch(0, 2), batch(2, 4_000)];
@@ -255,6 +257,11 @@ fn the_last_batch_is_written_again_as_it_was_and_then_synced() {
     journal.settle(scan.last_batch, scan.valid_len).unwrap();
     assert_eq!(whole(&disk), before);
     let calls = std::mem::take(&mut *told.calls.lock().unwrap());
+    let detour = calls[0];
+    assert!(matches!(detour, Call::Length(longer) if longer > at));
+    let length = [detour, Call::Length(at), Call::Sync];
+    let (first, calls) = calls.split_at(3);
+    assert_eq!(first, length);
     let mut written = second;
     for call in &calls[..calls.len() - 1] {
         let Call::Write { from, to } = *call else {
@@ -266,7 +273,7 @@ fn the_last_batch_is_written_again_as_it_was_and_then_synced() {
     assert!(calls.len() > 2, "a batch of more than one piece: {calls:?}");
     assert_eq!((written, calls.last()), (at, Some(&Call::Sync)));
     journal.settle(at, at).unwrap();
-    assert_eq!(*told.calls.lock().unwrap(), [], "nothing to settle");
+    assert_eq!(*told.calls.lock().unwrap(), length, "no batch to settle");
 }
 
 fn whole(disk: &MemoryDisk) -> Vec<u8> {
