@@ -88,20 +88,28 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
             let done = destroy_due(engine, &everyone, entry.key.kid(), deadline).await;
             warn_of(entry.key.kid(), "destroyed", done);
         }
-        let may_rotate = match ron_core::mutant!("kms.disabled_head_rotated") {
-            true => !entry.key.is_full(),
-            false => entry.key.may_rotate_by_itself(now),
-        };
-        if entry.key.due_for_rotation(now) && may_rotate {
+        if rotates_by_itself(&entry.key, now) {
             ron_core::sometimes!("kms.rotation_due");
             let head = Some(entry.key.head());
             let done = async {
                 let (turn, entry) = begin(engine, &everyone, entry.key.kid()).await?;
-                rotate(engine, HOUSEKEEPER, turn, &entry, head, deadline).await
+                // Whoever had the turn before may have taken it out of use, or changed its policy.
+                if rotates_by_itself(&entry.key, now) {
+                    rotate(engine, HOUSEKEEPER, turn, &entry, head, deadline).await?;
+                }
+                Ok(())
             };
-            warn_of(entry.key.kid(), "rotated", done.await.map(|_| ()));
+            warn_of(entry.key.kid(), "rotated", done.await);
         }
     }
+}
+
+fn rotates_by_itself(key: &Key, now: u64) -> bool {
+    let may = match ron_core::mutant!("kms.disabled_head_rotated") {
+        true => !key.is_full(),
+        false => key.may_rotate_by_itself(now),
+    };
+    may && key.due_for_rotation(now)
 }
 
 fn warn_of(kid: &Kid, what: &str, done: Result<(), KmsError>) {
