@@ -56,7 +56,7 @@ pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
 pub fn settle_length(file: &dyn DiskFile) -> io::Result<()> {
     match cut_again(file, file.len()?) {
         // A full disk is no reason not to read what is there.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        Err(error) if is_full(&error) => Ok(()),
         settled => settled,
     }
 }
@@ -70,6 +70,14 @@ pub fn cut_again(file: &dyn DiskFile, len: u64) -> io::Result<()> {
     }
     file.set_len(len)?;
     file.sync()
+}
+
+/// There is no room, or none that this user may have.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Where a path lies; the root is empty.

@@ -249,7 +249,7 @@ impl Journal {
         let file = disk.open(RESERVE, Open::Create)?;
         match fill_up(file.as_ref(), self.reserve_bytes) {
             // On a disk that is full already, the service still starts.
-            Err(error) if is_full(&error) => disk.remove(RESERVE),
+            Err(error) if durable::is_full(&error) => disk.remove(RESERVE),
             other => other,
         }
     }
@@ -282,7 +282,9 @@ pub enum Reserve {
 /// Writes the tiles, then replaces the checkpoint.
 fn publish(disk: &dyn Disk, files: &[Published], note: &[u8], reserve: Reserve) -> io::Result<()> {
     match publish_once(disk, files, note) {
-        Err(error) if reserve == Reserve::Use && is_full(&error) && free_reserve(disk)? => {
+        Err(error)
+            if reserve == Reserve::Use && durable::is_full(&error) && free_reserve(disk)? =>
+        {
             ron_core::sometimes!("kms.reserve_used");
             publish_once(disk, files, note)
         }
@@ -342,13 +344,6 @@ pub fn read_tile(disk: &dyn Disk, tile: &Tile) -> io::Result<Option<Vec<u8>>> {
         Kind::Hashes { .. } => bytes.get(..width * 32).map(<[u8]>::to_vec),
         Kind::Entries => first_entries(&bytes, width),
     })
-}
-
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }
 
 /// The head that the note on the disk has, without verifying it.

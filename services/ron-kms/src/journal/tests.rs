@@ -296,7 +296,7 @@ fn a_full_disk_still_takes_the_last_checkpoint_from_the_reserve_and_no_other() {
     let Err(JournalError::Io(full)) = appended else {
         panic!("{appended:?}");
     };
-    assert!(is_full(&full));
+    assert!(durable::is_full(&full));
     journal.truncate(&disk, START).unwrap();
     let publish =
         |attempt, reserve| journal.publish(&disk, attempt, &[hashes(250)], &note(250), reserve);
