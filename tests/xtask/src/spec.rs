@@ -2,6 +2,9 @@
 //!
 //! `docs/spec/*.tsv` holds the rules, the code cites them, and here the two are held against each other.
 //! What always holds: every cited or superseded id exists, and a complete service has no unproven rule.
+//!
+//! A rule of a service is proven only where that service is: by its crate, its scenarios, its side of the simulator, or
+//! a test named after it. A test of the kernel may add to the proof, but a service that is not there proves nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,10 +84,14 @@ pub fn check(tree: &Tree) -> Report {
             .or_default()
             .push(citation);
     }
-    let state_of = |id: &str| match (superseded.contains_key(id), places.contains_key(id)) {
-        (true, _) => State::Superseded,
-        (false, true) => State::Proven,
-        (false, false) => State::Unproven,
+    let proven = |service: &str, id: &str| {
+        let places = places.get(id).into_iter().flatten();
+        places.into_iter().any(|place| is_of(service, &place.path))
+    };
+    let state_of = |service: &str, id: &str| match superseded.contains_key(id) {
+        true => State::Superseded,
+        false if proven(service, id) => State::Proven,
+        false => State::Unproven,
     };
     let mut services = read_services(tree, state_of, &mut errors);
     mark_complete(tree, &mut services, &mut errors);
@@ -150,14 +157,32 @@ pub fn where_is(report: &Report, id: &str) -> Result<String, String> {
         let _ = writeln!(out, "{}:{}", place.path, place.line);
     }
     if rule.state == State::Unproven {
-        out.push_str("unproven\n");
+        out.push_str(match report.places.contains_key(id) {
+            true => "unproven: only the kernel is cited, not the service\n",
+            false => "unproven\n",
+        });
     }
     Ok(out)
 }
 
+/// Whether what stands at `path` runs the service: in its crate, or where its short name (`kms` of `ron-kms`) is a
+/// directory or a word of the file's name.
+fn is_of(service: &str, path: &str) -> bool {
+    if let Some(rest) = path.strip_prefix("services/") {
+        return rest.split('/').next() == Some(service);
+    }
+    let short = service.rsplit('-').next().unwrap_or(service);
+    let outside_kernel = ["scenarios/", "sim/", "tests/"];
+    outside_kernel.iter().any(|dir| path.starts_with(dir))
+        && path.split('/').any(|part| {
+            let stem = part.split('.').next().unwrap_or(part);
+            stem.split('_').any(|word| word == short)
+        })
+}
+
 fn read_services(
     tree: &Tree,
-    state_of: impl Fn(&str) -> State,
+    state_of: impl Fn(&str, &str) -> State,
     errors: &mut Vec<String>,
 ) -> Vec<Service> {
     let mut seen = BTreeSet::new();
@@ -178,7 +203,7 @@ fn read_services(
             service.rules.push(Rule {
                 id: id.to_string(),
                 text: rule.to_string(),
-                state: state_of(id),
+                state: state_of(&service.name, id),
             });
         }
         services.push(service);
@@ -302,7 +327,10 @@ mod tests {
         SUPERSEDED,
         "id\tdecision\twhy\nKMS-1.3\tD-1\tIt cannot be.\n",
     );
-    const TEST: (&str, &str) = ("core/src/q.rs", "// proves: KMS-1.1\n#[test]\nfn a() {}\n");
+    const TEST: (&str, &str) = (
+        "services/ron-kms/src/q.rs",
+        "// proves: KMS-1.1\n#[test]\nfn a() {}\n",
+    );
 
     fn report(files: &[(&str, &str)]) -> Report {
         check(&Tree::of(files))
@@ -319,6 +347,33 @@ mod tests {
         assert_eq!(
             list_unproven(&report, Some("ron-kms")).unwrap(),
             "KMS-1.2\tOne writer.\n"
+        );
+    }
+
+    #[test]
+    fn only_what_runs_the_service_proves_its_rules() {
+        const CITES: &str = "// proves: KMS-1.1\n#[test]\nfn a() {}\n";
+        for (path, proven) in [
+            ("services/ron-kms/tests/a.rs", 1),
+            ("sim/src/kms/oracle/a.rs", 1),
+            ("sim/src/services/kms.rs", 1),
+            ("tests/tests/kms_process.rs", 1),
+            ("tests/fuzz/src/bin/fuzz_kms_requests.rs", 1),
+            ("core/src/q.rs", 0),
+            ("core/src/kms.rs", 0),
+            ("services/svc-kms/src/q.rs", 0),
+            ("services/svc-dht/src/kms.rs", 0),
+            ("tests/tests/kmsx.rs", 0),
+            ("sim/src/net.rs", 0),
+        ] {
+            let counted = report(&[INDEX, (path, CITES)]);
+            assert_eq!(counted.services[0].count(State::Proven), proven, "{path}");
+            assert_eq!(counted.errors, [""; 0]);
+        }
+        let kernel = report(&[INDEX, ("core/src/q.rs", CITES)]);
+        assert_eq!(
+            where_is(&kernel, "KMS-1.1").unwrap(),
+            "KMS-1.1\tNo lock.\ncore/src/q.rs:1\nunproven: only the kernel is cited, not the service\n"
         );
     }
 
@@ -360,7 +415,7 @@ mod tests {
             report(&[INDEX, DECIDED, OVERRULED, TEST, complete]).errors,
             ["ron-kms is marked complete, but unproven: KMS-1.2"]
         );
-        let rest = ("scenarios/a.toml", "proves = [\"KMS-1.2\"]");
+        let rest = ("scenarios/kms/a.toml", "proves = [\"KMS-1.2\"]");
         let whole = report(&[INDEX, DECIDED, OVERRULED, TEST, complete, rest]);
         assert_eq!(whole.errors, [""; 0]);
         assert!(whole.services[0].complete);
@@ -417,7 +472,10 @@ mod tests {
     fn a_rule_can_be_looked_up() {
         let report = report(&[INDEX, DECIDED, OVERRULED, TEST]);
         for (id, expected) in [
-            ("KMS-1.1", "KMS-1.1\tNo lock.\ncore/src/q.rs:1\n"),
+            (
+                "KMS-1.1",
+                "KMS-1.1\tNo lock.\nservices/ron-kms/src/q.rs:1\n",
+            ),
             ("KMS-1.2", "KMS-1.2\tOne writer.\nunproven\n"),
             (
                 "KMS-1.3",

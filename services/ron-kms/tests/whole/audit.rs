@@ -174,7 +174,7 @@ fn the_deadline_of_a_checkpoint_is_configurable() {
     miss_a_checkpoint(250);
 }
 
-// proves: KMS-1.3, KMS-3.2, KMS-3.8, KMS-5.4, KMS-9.2, KMS-13.1
+// proves: KMS-1.3, KMS-3.2, KMS-3.7, KMS-3.8, KMS-5.4, KMS-9.2, KMS-13.1
 #[test]
 fn a_full_audit_queue_waits_and_then_gives_up_its_oldest_event_that_is_no_key_change() {
     in_world(|world| async move {

@@ -250,7 +250,7 @@ async fn expire(world: &World, node: &Node) -> (u64, usize) {
     (took, node.backend.calls("check").len() - before)
 }
 
-// proves: KMS-5.2, KMS-12.5
+// proves: KMS-5.2, KMS-9.6, KMS-12.5
 #[test]
 fn only_verifying_is_tried_again_within_the_configured_window() {
     in_world(|world| async move {
@@ -393,6 +393,30 @@ fn at_ms(attestation: &Value) -> u64 {
     let statement = attestation["statement"].as_str().unwrap();
     let statement: Value = serde_json::from_str(statement).unwrap();
     statement["at_ms"].as_u64().unwrap()
+}
+
+// proves: KMS-3.4, KMS-8.4, KMS-9.7
+#[test]
+fn a_task_that_falls_behind_the_bus_loses_the_oldest_events_which_is_counted_and_acts_on_the_last()
+{
+    in_world(|world| async move {
+        let node = Node::start(&world, |_| {}).await;
+        let kid = node.key("ed25519").await;
+        let lagged = "bus_lagged_total{bus=\"events\"}";
+        for version in 1..=1_024 {
+            node.reload(version, |_| {});
+        }
+        world.pass(1).await;
+        assert_eq!(node.metric(lagged), 0.0, "as many as the bus holds");
+        for version in 1_025..=2_055 {
+            node.reload(version, |config| config.deadline.sign_ms = version);
+        }
+        world.pass(1).await;
+        assert!(node.metric(lagged) >= 7.0, "{}", node.metric(lagged));
+        node.backend.set("sign", Mood::Hangs);
+        let (took, answer) = world.timed(node.sign(&kid)).await;
+        assert_eq!((answer.status, took), (504, 2_055));
+    });
 }
 
 // proves: KMS-2.8, KMS-3.5

@@ -134,6 +134,30 @@ fn time_out(read: u64, write: u64, idle: u64, change: impl FnOnce(&mut ron_kms::
     });
 }
 
+// proves: KMS-7.3
+#[test]
+fn a_connection_ends_with_a_close_of_ours_after_an_answer_and_after_an_error() {
+    in_world(|world| async move {
+        let node = Node::start(&world, |_| {}).await;
+        for (head, status) in [
+            (
+                "GET /healthz HTTP/1.1\r\nhost: kms\r\nconnection: close\r\n\r\n",
+                "200",
+            ),
+            ("GET /healthz HTTP/0.7\r\nhost: kms\r\n\r\n", "400"),
+        ] {
+            let mut conn = node.connect().await;
+            conn.write_all(head.as_bytes()).await.unwrap();
+            let mut all = Vec::new();
+            let (took, read) = world.timed(conn.read_to_end(&mut all)).await;
+            read.expect("an orderly end, not a reset");
+            assert!(took < 100, "{took} ms: it did not wait for a timeout");
+            let text = String::from_utf8_lossy(&all);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+        }
+    });
+}
+
 // proves: KMS-5.1
 #[test]
 fn connections_time_out_after_5_s_of_reading_5_s_of_writing_and_60_s_of_idleness() {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ron_core::supervisor::Exit;
+use ron_core::{bus::KernelEvent, supervisor::Exit};
 use ron_kms::service::Ended;
 
 use crate::clockwork::{backend::Mood, in_world, node::Node};
@@ -24,7 +24,7 @@ fn phases(ended: &Ended) -> Vec<(&str, u64)> {
         .collect()
 }
 
-// proves: KMS-1.5, KMS-3.3, KMS-6.2, KMS-8.3, KMS-1.8
+// proves: KMS-1.5, KMS-1.11, KMS-3.3, KMS-6.2, KMS-8.3, KMS-1.8
 #[test]
 fn every_task_ends_at_once_when_asked_whatever_it_was_waiting_for() {
     for mood in [Mood::Well, Mood::Away, Mood::Hangs] {
@@ -53,6 +53,20 @@ fn every_task_ends_at_once_when_asked_whatever_it_was_waiting_for() {
             }
         });
     }
+}
+
+// proves: KMS-6.1
+#[test]
+fn the_shutdown_event_on_the_bus_stops_it_as_a_signal_does() {
+    in_world(|world| async move {
+        let node = Node::start(&world, |_| {}).await;
+        node.bus.publish(KernelEvent::Shutdown {
+            reason: "asked".to_owned(),
+        });
+        let ended = node.ended.await.unwrap();
+        assert_eq!(ended.report.exit, Exit::Clean);
+        assert_eq!(ended.report.aborted, 0);
+    });
 }
 
 // proves: KMS-6.4, KMS-6.5, KMS-6.6, KMS-1.6

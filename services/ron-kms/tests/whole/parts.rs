@@ -182,7 +182,7 @@ fn a_token_is_reached_on_a_pool_of_its_own() {
     });
 }
 
-// proves: KMS-9.1, KMS-9.2, KMS-9.4, KMS-9.8, KMS-9.9
+// proves: KMS-9.1, KMS-9.2, KMS-9.4, KMS-9.7, KMS-9.8, KMS-9.9
 #[test]
 fn metrics_have_the_names_that_operators_know() {
     in_world(|world| async move {
