@@ -7,9 +7,10 @@
 
 use std::{
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitCode, Stdio},
 };
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use sim::scenario;
 
 /// Starts one seed in a process of its own.
@@ -33,23 +34,42 @@ fn trace_of(run: Child) -> String {
         .to_owned()
 }
 
-#[test]
-fn every_scenario_gives_the_same_trace_in_two_processes() {
+fn main() -> ExitCode {
+    let args = Arguments::from_args();
     let root = scenario::root();
     let names = scenario::names(&root).expect("scenarios can be listed");
     assert!(names.len() >= 13, "the kernel's scenarios are there");
-    for name in names {
-        let traces = [1, 77].map(|seed| {
-            let both = [(); 2].map(|()| start(&root, &name, seed));
-            let [first, second] = both.map(trace_of);
-            assert_eq!(first, second, "{name} seed {seed} is not deterministic");
-            first
-        });
-        assert_ne!(traces[0], traces[1], "{name}: the seed changes nothing");
+    let mut trials: Vec<Trial> = names
+        .into_iter()
+        .map(|name| {
+            let root = root.clone();
+            let title = format!("{}::gives_the_same_trace", name.replace('/', "::"));
+            Trial::test(title, move || same_trace_in_two_processes(&root, &name))
+        })
+        .collect();
+    trials.push(Trial::test("real_randomness_is_caught", || {
+        a_service_that_draws_on_the_real_world_is_caught();
+        Ok(())
+    }));
+    libtest_mimic::run(&args, trials).exit_code()
+}
+
+fn same_trace_in_two_processes(root: &Path, name: &str) -> Result<(), Failed> {
+    let mut traces = Vec::new();
+    for seed in [1, 77] {
+        let both = [(); 2].map(|()| start(root, name, seed));
+        let [first, second] = both.map(trace_of);
+        if first != second {
+            return Err(format!("{name} seed {seed}: {first} and {second}").into());
+        }
+        traces.push(first);
+    }
+    match traces[0] == traces[1] {
+        true => Err(format!("{name}: the seed changes nothing").into()),
+        false => Ok(()),
     }
 }
 
-#[test]
 fn a_service_that_draws_on_the_real_world_is_caught() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/flaky");
     let traces: std::collections::BTreeSet<_> =

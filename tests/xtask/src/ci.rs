@@ -5,74 +5,120 @@
 
 use std::{
     fmt::Write,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
 
+use crate::suites;
+
 pub struct Step {
     pub name: &'static str,
-    /// Arguments of cargo.
-    pub cargo: &'static [&'static str],
+    pub run: Run,
 }
 
-const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
-    Step { name, cargo }
+/// How a step is run. There is one profile and one set of features, those of the whole workspace: whatever a step needs is
+/// built once, by whichever step comes first.
+#[derive(Clone, Copy)]
+pub enum Run {
+    Cargo(&'static [&'static str]),
+    /// A binary of the workspace, as the tests' build left it.
+    Built(&'static str, &'static [&'static str]),
+    /// Every test but those whose name contains this, which a step of its own runs.
+    Tests {
+        skip: &'static str,
+    },
 }
+
+use Run::{Built, Cargo, Tests};
+
+/// Part of the name of every test of determinism.
+const SAME_TRACE: &str = "gives_the_same_trace";
 
 /// Determinism comes before all other tests: without it no seed means anything.
-pub const STEPS: [Step; 11] = [
-    step("fmt", &["fmt", "--all", "--check"]),
-    step("clippy", &["clippy", "--workspace", "--all-targets"]),
+pub const STEPS: [Step; 9] = [
+    step("fmt", Cargo(&["fmt", "--all", "--check"])),
+    step("clippy", Cargo(&["clippy", "--workspace", "--all-targets"])),
+    step("build", Cargo(&["test", "--workspace", "--no-run"])),
     step(
         "determinism",
-        &["test", "-p", "sim", "--test", "determinism"],
+        Cargo(&["test", "--workspace", "--test", "determinism", SAME_TRACE]),
     ),
-    step("test", &["test", "--workspace"]),
+    step("test", Tests { skip: SAME_TRACE }),
     step(
         "loom",
-        &[
+        Cargo(&[
             "test",
-            "-p",
-            "ron-core",
+            "--workspace",
             "--features",
-            "loom",
-            "--release",
+            "ron-core/loom,ron-kms/loom,svc-dht/loom",
             "--test",
             "loom",
-        ],
+        ]),
     ),
     step(
-        "loom-kms",
-        &[
-            "test",
-            "-p",
-            "ron-kms",
-            "--features",
-            "loom",
-            "--release",
-            "--test",
-            "loom",
-        ],
+        "sim",
+        Built("sim", &["sweep", "--seeds", "300", "--jobs", "2"]),
     ),
-    step(
-        "loom-dht",
-        &[
-            "test",
-            "-p",
-            "svc-dht",
-            "--features",
-            "loom",
-            "--release",
-            "--test",
-            "loom",
-        ],
-    ),
-    step("sim", &["sim", "sweep", "--seeds", "200", "--jobs", "2"]),
-    step("fuzz", &["build", "--package", "fuzz", "--bins"]),
-    step("spec", &["xtask", "spec"]),
-    step("docs", &["xtask", "docs", "--check"]),
+    step("spec", Cargo(&["xtask", "spec"])),
+    step("docs", Built("tables", &["--check"])),
 ];
+
+const fn step(name: &'static str, run: Run) -> Step {
+    Step { name, run }
+}
+
+impl Run {
+    fn line(self) -> String {
+        match self {
+            Cargo(args) => format!("cargo {}", args.join(" ")),
+            Built(name, args) => format!("target/debug/{name} {}", args.join(" ")),
+            Tests { skip } => format!("every test of the workspace but `{skip}`, slowest named"),
+        }
+    }
+
+    fn go(self, root: &Path) -> Outcome {
+        let mut command = match self {
+            Cargo(args) => {
+                let mut cargo = Command::new(cargo());
+                cargo.args(args);
+                cargo
+            }
+            Built(name, args) => {
+                let mut built = Command::new(debug_dir(root).join(name));
+                built.args(args);
+                built
+            }
+            Tests { skip } => {
+                return match suites::run(root, &[skip]) {
+                    Ok(()) => Outcome::Passed,
+                    Err(error) => {
+                        println!("{error}");
+                        Outcome::Failed
+                    }
+                };
+            }
+        };
+        match command.current_dir(root).status() {
+            Ok(status) if status.success() => Outcome::Passed,
+            Ok(_) => Outcome::Failed,
+            Err(error) => {
+                println!("cannot start {}: {error}", self.line());
+                Outcome::Failed
+            }
+        }
+    }
+}
+
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn debug_dir(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root.join(target.unwrap_or_else(|| "target".into()))
+        .join("debug")
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -86,9 +132,9 @@ pub fn run(root: &Path, names: &[String]) -> Result<(), String> {
     let chosen = choose(names)?;
     let mut results = Vec::new();
     for step in chosen {
-        println!("\n=== {}: cargo {}", step.name, step.cargo.join(" "));
+        println!("\n=== {}: {}", step.name, step.run.line());
         let started = Instant::now();
-        let outcome = cargo(root, step.cargo);
+        let outcome = step.run.go(root);
         results.push((step.name, outcome, started.elapsed()));
         if outcome == Outcome::Failed {
             break;
@@ -105,7 +151,7 @@ pub fn run(root: &Path, names: &[String]) -> Result<(), String> {
 pub fn list() -> String {
     let mut out = String::new();
     for step in &STEPS {
-        let _ = writeln!(out, "{:<12} cargo {}", step.name, step.cargo.join(" "));
+        let _ = writeln!(out, "{:<12} {}", step.name, step.run.line());
     }
     out
 }
@@ -129,18 +175,6 @@ fn refuse_flags(is_set: impl Fn(&str) -> bool) -> Result<(), String> {
             "{name} is set: it replaces `--cfg madsim`, so nothing would be simulated; unset it \
              (CARGO_BUILD_RUSTFLAGS adds flags and is fine)"
         )),
-    }
-}
-
-fn cargo(root: &Path, args: &[&str]) -> Outcome {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    match Command::new(cargo).current_dir(root).args(args).status() {
-        Ok(status) if status.success() => Outcome::Passed,
-        Ok(_) => Outcome::Failed,
-        Err(error) => {
-            println!("cannot start cargo: {error}");
-            Outcome::Failed
-        }
     }
 }
 
@@ -170,9 +204,10 @@ mod tests {
     #[test]
     fn no_step_sets_flags_of_its_own() {
         for step in &STEPS {
-            assert!(!step.cargo.iter().any(|arg| arg.contains("RUSTFLAGS")
-                || *arg == "--all-features"
-                || *arg == "--config"));
+            let line = step.run.line();
+            for flag in ["RUSTFLAGS", "--all-features", "--config", "--release"] {
+                assert!(!line.contains(flag), "{line}");
+            }
         }
     }
 

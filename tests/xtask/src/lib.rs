@@ -1,7 +1,7 @@
 //! The project's own checks, as functions over text: the spec index, tidiness, generated docs, CI.
 //!
 //! Everything that judges takes a [`tree::Tree`] or a string and returns what it found, so that each
-//! check is tested on a few lines in memory; only `tree`, `deps`, `third_party`, `ci` and `docs::write` touch the
+//! check is tested on a few lines in memory; only `tree`, `deps`, `third_party`, `ci`, `suites` and `docs::write` touch the
 //! machine.
 
 // A developer's tool, never part of a service: it reads the checkout and starts cargo.
@@ -13,6 +13,7 @@ pub mod deps;
 pub mod docs;
 pub mod rust_text;
 pub mod spec;
+pub mod suites;
 pub mod third_party;
 pub mod tidy;
 pub mod tree;

@@ -1,14 +1,11 @@
 //! Headers that a stranger sends: deadlines only shrink, correlation ids stay well-formed.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, HeaderValue};
-use libfuzzer_sys::fuzz_target;
 use ron_core::{corr::CorrId, deadline::Deadline};
 
-fuzz_target!(|values: (Vec<u8>, Vec<u8>, Vec<u8>)| {
+pub fn run(values: (Vec<u8>, Vec<u8>, Vec<u8>)) {
     let mut headers = HeaderMap::new();
     let named = [
         ("request-timeout", values.0),
@@ -27,4 +24,4 @@ fuzz_target!(|values: (Vec<u8>, Vec<u8>, Vec<u8>)| {
     if let Some(id) = CorrId::from_headers(&headers) {
         assert!(HeaderValue::from_str(id.as_str()).is_ok());
     }
-});
+}

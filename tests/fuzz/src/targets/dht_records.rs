@@ -1,11 +1,8 @@
 //! Records of the DHT: any bytes are refused or are the one encoding of a record, and no change to a record that was
 //! signed passes its check.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use svc_dht::{
     identity::Identity,
     record::{Record, RecordLimits},
@@ -16,7 +13,7 @@ static SIGNED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     Record::sign_value(&publisher, b"name", b"value", 1, 1_000_000, 1_000_000).encode()
 });
 
-fuzz_target!(|input: (u64, u16, u8, &[u8])| {
+pub fn run(input: (u64, u16, u8, &[u8])) {
     let (now, at, change, bytes) = input;
     if let Ok(record) = Record::decode(bytes) {
         assert_eq!(record.encode(), bytes);
@@ -28,4 +25,4 @@ fuzz_target!(|input: (u64, u16, u8, &[u8])| {
     changed[at] ^= change;
     let passes = Record::decode(&changed).is_ok_and(|record| record.check_signature());
     assert_eq!(passes, change == 0);
-});
+}

@@ -1,11 +1,8 @@
 //! Configuration files: any text loads or is refused with at least one line, never a panic.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
-use libfuzzer_sys::fuzz_target;
 use ron_core::{admission::AdmissionConfig, config::Sources};
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     let sources = Sources {
         file: Some(("fuzz.toml".to_owned(), text.to_owned())),
         ..Sources::default()
@@ -24,4 +21,4 @@ fuzz_target!(|text: &str| {
         ..Sources::default()
     };
     let _ = sources.load::<AdmissionConfig>("RON_FUZZ_", |_| Vec::new());
-});
+}

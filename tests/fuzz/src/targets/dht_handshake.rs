@@ -1,10 +1,7 @@
 //! The handshake of the DHT: whatever is said in place of a frame, nobody is named who did not sign.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use svc_dht::{
     identity::{Identity, NetworkId},
     wire::handshake::{Accepter, Dialler},
@@ -15,7 +12,7 @@ const NETWORK: NetworkId = NetworkId([0; 16]);
 static DIALS: LazyLock<Identity> = LazyLock::new(|| Identity::from_seed(&[1; 32]));
 static ACCEPTS: LazyLock<Identity> = LazyLock::new(|| Identity::from_seed(&[2; 32]));
 
-fuzz_target!(|frame: &[u8]| {
+pub fn run(frame: &[u8]) {
     let (dialler, hello) = Dialler::new(&DIALS, NETWORK, 1, [3; 32]);
     let welcomed = dialler.handle_welcome(frame, Some(ACCEPTS.id()));
     assert!(welcomed.is_err() || welcomed.is_ok_and(|welcomed| welcomed.check(&DIALS).is_err()));
@@ -29,4 +26,4 @@ fuzz_target!(|frame: &[u8]| {
         Ok(accepter) => assert_ne!(accepter.claimed().0, ACCEPTS.id()),
         Err(error) => assert!(error.reject().is_none_or(|reject| reject.len() == 3)),
     }
-});
+}

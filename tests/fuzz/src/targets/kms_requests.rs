@@ -1,8 +1,5 @@
 //! Bodies of ron-kms requests: any bytes are one, or are refused in one line as the client's mistake.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
-use libfuzzer_sys::fuzz_target;
 use ron_core::problem::Problem;
 use ron_kms::{
     api::{parse, requests},
@@ -10,7 +7,7 @@ use ron_kms::{
 };
 
 // proves: KMS-10.8
-fuzz_target!(|body: &[u8]| {
+pub fn run(body: &[u8]) {
     let caller = Caller {
         actor: String::new(),
         tenant: Some("t".to_owned()),
@@ -28,7 +25,7 @@ fuzz_target!(|body: &[u8]| {
     check(parse::<requests::Unwrap>(body).map(requests::Unwrap::into_ask));
     check(parse::<requests::DataKey>(body).map(|r| r.into_ask(body)));
     check(parse::<requests::Attest>(body).and_then(requests::Attest::into_parts));
-});
+}
 
 fn check<T>(parsed: Result<T, Problem>) {
     if let Err(problem) = parsed {

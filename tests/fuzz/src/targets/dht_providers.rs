@@ -2,8 +2,6 @@
 //!
 //! The input is cut up among submitting threads, each of which parses its part as records and hands them to the
 //! keeper through a bounded channel. Always: the keeper's quotas hold, and a reader sees whole records in their time.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
 use std::{
     net::SocketAddr,
@@ -14,7 +12,6 @@ use std::{
     thread,
 };
 
-use libfuzzer_sys::fuzz_target;
 use svc_dht::{
     contact::Contact,
     id::Id,
@@ -45,7 +42,7 @@ static PUBLISHERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
 });
 
 // proves: DHT-10.7
-fuzz_target!(|input: &[u8]| {
+pub fn run(input: &[u8]) {
     let mut store = RecordStore::new(Id([0; 32]), QUOTAS);
     let reader = store.reader();
     let (submit, submitted) = sync_channel(4);
@@ -57,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         drop(submit);
         keep(&mut store, &submitted);
     });
-});
+}
 
 /// Four bytes make a record: which publisher, key and sequence, and what is changed in it on its way.
 fn submitter(part: &[u8], submit: &SyncSender<Record>, reader: &RecordReader) {

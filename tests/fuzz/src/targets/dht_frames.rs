@@ -1,16 +1,13 @@
 //! Frames of the DHT: however a stream is cut into reads its frames are the same, and no announced length takes room.
 //!
 //! Every input is also read behind the four lengths at the edges, so that no corpus has to find them.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
-use libfuzzer_sys::fuzz_target;
 use svc_dht::wire::frame::{FrameError, FrameReader, MAX_FRAME_BYTES};
 
 const EDGES: [usize; 4] = [0, 1, MAX_FRAME_BYTES, MAX_FRAME_BYTES + 1];
 
 // proves: DHT-10.6
-fuzz_target!(|input: (u8, u16, &[u8])| {
+pub fn run(input: (u8, u16, &[u8])) {
     let (piece, cap, stream) = input;
     let (piece, cap) = (usize::from(piece) + 1, usize::from(cap) + 1);
     let whole = read(stream, stream.len().max(1), cap);
@@ -28,7 +25,7 @@ fuzz_target!(|input: (u8, u16, &[u8])| {
             _ => assert_eq!((frames.len(), end), (0, Err(FrameError::TooLong { len }))),
         }
     }
-});
+}
 
 fn read(stream: &[u8], piece: usize, cap: usize) -> (Vec<Vec<u8>>, Result<(), FrameError>) {
     let mut reader = FrameReader::new(cap);

@@ -1,11 +1,8 @@
 //! The file of audit records: however it is read, its valid prefix is the same, and stands on its own.
-#![no_main]
-#![allow(clippy::disallowed_methods, reason = "the macro writes what it finds")]
 
-use libfuzzer_sys::fuzz_target;
 use ron_kms::audit::frames::{End, HEADER_LEN, Scan, Scanner, encode_header, scan};
 
-fuzz_target!(|input: (u8, &[u8])| {
+pub fn run(input: (u8, &[u8])) {
     let (piece, body) = input;
     let _ = scan(body, |_| ());
     let file = [&encode_header([1; 16])[..], body].concat();
@@ -25,4 +22,4 @@ fuzz_target!(|input: (u8, &[u8])| {
     let cut = scan(&file[..whole.valid_len as usize], |_| ());
     let end = End::Clean;
     assert_eq!(cut.expect("the header is good").1, Scan { end, ..whole });
-});
+}
