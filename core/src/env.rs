@@ -17,11 +17,13 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use rand_chacha::{ChaCha12Rng, rand_core::SeedableRng};
 use tokio::sync::oneshot;
 
-use crate::seam::{Abort, BoxFuture, Conn, Disk, HttpError, Listener, Pool, Runtime};
+use crate::{
+    outbound::{AddressPolicy, Egress, IdentityError, TlsIdentity},
+    seam::{Abort, BoxFuture, Conn, Disk, HttpError, Listener, Pool, Runtime},
+};
 
 /// The generator that all logic draws from.
 pub type Rng = ChaCha12Rng;
@@ -146,12 +148,35 @@ impl Env {
         self.runtime.resolve(host, port).await
     }
 
+    /// One request to whatever address it names, with the system's authorities. See [`Http`](crate::seam::Http).
     pub async fn http(
         &self,
-        request: http::Request<Bytes>,
+        request: http::Request<impl Into<Body>>,
         deadline: Instant,
     ) -> Result<http::Response<Body>, HttpError> {
-        self.runtime.request(request, deadline).await
+        self.http_via(&Egress::default(), request, deadline).await
+    }
+
+    pub async fn http_via(
+        &self,
+        egress: &Egress,
+        request: http::Request<impl Into<Body>>,
+        deadline: Instant,
+    ) -> Result<http::Response<Body>, HttpError> {
+        let request = request.map(Into::into);
+        self.runtime
+            .request(request, egress.clone(), deadline)
+            .await
+    }
+
+    /// A way out with a TLS identity. One that could never be used is refused here, when it is configured.
+    pub fn egress(
+        &self,
+        addresses: AddressPolicy,
+        identity: TlsIdentity,
+    ) -> Result<Egress, IdentityError> {
+        self.runtime.check_identity(&identity)?;
+        Ok(Egress::new(addresses, identity))
     }
 
     // ------------------------------------------------------------------------------------ tasks

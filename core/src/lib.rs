@@ -17,6 +17,7 @@ pub mod lock;
 #[cfg(feature = "models")]
 pub mod models;
 pub mod ops;
+pub mod outbound;
 pub mod points;
 pub mod problem;
 pub mod queue;

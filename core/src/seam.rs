@@ -15,8 +15,9 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::outbound::{Egress, Forbidden, IdentityError, TlsIdentity};
 
 /// A boxed, sendable future: what an object-safe async method returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -60,13 +61,22 @@ pub trait Net {
 /// One request out, one streamed answer back. It follows no redirect, uses no proxy and retries
 /// nothing: policy belongs to the caller.
 pub trait Http {
-    /// `deadline` bounds connecting, sending and the response head. The body is bounded by whoever
-    /// reads it; every error says whether the request can have reached the other side.
+    /// `deadline` bounds connecting, sending and the response head. The answer's body is bounded by
+    /// whoever reads it; every error says whether the request can have reached the other side. The
+    /// request's body is asked for as the other side takes it, and is announced by its length if that is
+    /// known. The addresses of `egress` are asked about the very address that is dialled, literals
+    /// included, and a connection is used for requests of one egress only.
     fn request(
         &self,
-        request: http::Request<Bytes>,
+        request: http::Request<Body>,
+        egress: Egress,
         deadline: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>>;
+
+    /// Whether connections can be made with this identity at all.
+    fn check_identity(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
+        identity.check_pem()
+    }
 }
 
 /// Why an outbound request has no answer.
@@ -78,6 +88,9 @@ pub enum HttpError {
     /// No connection was made: the request was certainly not seen.
     #[error("cannot connect to {to}")]
     Connect { to: String, source: io::Error },
+    /// The way out forbids every address of the host: the request was certainly not sent.
+    #[error("{to} must not be asked")]
+    Forbidden { to: String, source: Forbidden },
     /// The deadline passed. `sent` tells whether the outcome is unknown.
     #[error("deadline exceeded (request {})", if *sent { "may have been seen" } else { "was not sent" })]
     Timeout { sent: bool },
@@ -92,7 +105,9 @@ impl HttpError {
     /// True if the other side may have acted on the request.
     pub fn outcome_unknown(&self) -> bool {
         match self {
-            HttpError::Invalid(_) | HttpError::Connect { .. } => false,
+            HttpError::Invalid(_) | HttpError::Connect { .. } | HttpError::Forbidden { .. } => {
+                false
+            }
             HttpError::Timeout { sent } => *sent,
             HttpError::Lost { .. } => true,
         }

@@ -25,4 +25,4 @@ pub use run::{Fatal, Logs, RunOptions, Running, run};
 pub use runtime::{Data, TokioOptions, TokioRuntime};
 pub use secret_file::{SecretFileError, make_secret_file, read_secret_file};
 pub use signals::watch_signals;
-pub use tls::{Tls, TlsError, TlsPem};
+pub use tls::{Tls, TlsPem};

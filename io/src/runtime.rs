@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use ron_core::seam::{Abort, BoxFuture, Disk, Pool, Probe, Runtime, Tasks};
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use crate::{Fatal, FileDisk, MemoryDisk, http, pools::Pools};
+use crate::{Fatal, FileDisk, MemoryDisk, http::Clients, pools::Pools};
 
 #[derive(Clone, Debug)]
 pub struct TokioOptions {
@@ -25,7 +25,7 @@ pub enum Data {
 
 pub struct TokioRuntime {
     pub(crate) handle: Handle,
-    pub(crate) client: reqwest::Client,
+    pub(crate) clients: Clients,
     pools: Pools,
     disk: Arc<dyn Disk>,
 }
@@ -39,11 +39,11 @@ impl TokioRuntime {
             })?),
             Data::Memory { limit_bytes } => Arc::new(MemoryDisk::new(*limit_bytes)),
         };
-        let client = http::client(options.extra_ca_pem.as_deref())
+        let clients = Clients::new(options.extra_ca_pem.as_deref())
             .map_err(|error| Fatal::Config(format!("outbound TLS: {error}")))?;
         Ok(TokioRuntime {
             handle,
-            client,
+            clients,
             pools: Pools::default(),
             disk,
         })

@@ -1,20 +1,21 @@
 //! TLS for listeners: version 1.3 only, HTTP/2 or HTTP/1.1 by ALPN, client certificates if an authority
-//! for them is given.
+//! for them is given. And what X.509 says about the identities of outbound requests.
 //!
 //! Always: a connection sees one consistent set of certificates; a reload that fails changes nothing.
 
-use std::{io, sync::Arc};
+use std::{fmt::Display, io, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ron_core::{
+    outbound::{ClientPem, IdentityError, certificates, private_key},
     seam::{BoxFuture, Conn},
     serve::{ClientCert, TlsAccept},
 };
 use rustls::{
-    RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier, version::TLS13,
+    RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier,
+    sign::CertifiedKey, version::TLS13,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio_rustls::TlsAcceptor;
 
 /// What a listener proves itself with, and whom it trusts; all PEM.
@@ -27,29 +28,19 @@ pub struct TlsPem {
     pub client_ca: Option<Vec<u8>>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("no certificate in the {0} PEM")]
-    NoCertificate(&'static str),
-    #[error("malformed {0} PEM: {1}")]
-    Pem(&'static str, rustls_pki_types::pem::Error),
-    #[error("certificate refused: {0}")]
-    Refused(String),
-}
-
 pub struct Tls {
     config: ArcSwap<ServerConfig>,
 }
 
 impl Tls {
-    pub fn new(pem: &TlsPem) -> Result<Arc<Self>, TlsError> {
+    pub fn new(pem: &TlsPem) -> Result<Arc<Self>, IdentityError> {
         Ok(Arc::new(Tls {
             config: ArcSwap::from_pointee(server_config(pem)?),
         }))
     }
 
     /// New connections use the new certificates; open ones keep what they have.
-    pub fn reload(&self, pem: &TlsPem) -> Result<(), TlsError> {
+    pub fn reload(&self, pem: &TlsPem) -> Result<(), IdentityError> {
         self.config.store(Arc::new(server_config(pem)?));
         Ok(())
     }
@@ -69,22 +60,19 @@ impl TlsAccept for Tls {
     }
 }
 
-fn server_config(pem: &TlsPem) -> Result<ServerConfig, TlsError> {
-    let refused = |error: &dyn std::fmt::Display| TlsError::Refused(error.to_string());
+fn server_config(pem: &TlsPem) -> Result<ServerConfig, IdentityError> {
+    let refused = |error: &dyn Display| refused("certificate", error);
     let provider = Arc::new(aws_lc_rs::default_provider());
     let chain = certificates("certificate", &pem.cert)?;
-    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|e| TlsError::Pem("key", e))?;
+    let key = private_key(&pem.key)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| refused(&e))?;
     let builder = match &pem.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
-            let mut roots = RootCertStore::empty();
-            for cert in certificates("client authority", ca)? {
-                roots.add(cert).map_err(|e| refused(&e))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            let roots = Arc::new(roots("client authority", ca)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
                 .build()
                 .map_err(|e| refused(&e))?;
             builder.with_client_cert_verifier(verifier)
@@ -97,12 +85,28 @@ fn server_config(pem: &TlsPem) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-fn certificates(which: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<_, _>>()
-        .map_err(|e| TlsError::Pem(which, e))?;
-    if found.is_empty() {
-        return Err(TlsError::NoCertificate(which));
+fn roots(which: &'static str, pem: &[u8]) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for cert in certificates(which, pem)? {
+        roots.add(cert).map_err(|error| refused(which, &error))?;
     }
-    Ok(found)
+    Ok(roots)
+}
+
+/// Authorities that an outbound request is to trust.
+pub(crate) fn check_authorities(pem: &[u8]) -> Result<(), IdentityError> {
+    roots("authority", pem).map(drop)
+}
+
+/// A client's certificate can be shown, and its key belongs to it.
+pub(crate) fn check_client(client: &ClientPem) -> Result<(), IdentityError> {
+    let chain = certificates("client certificate", &client.cert)?;
+    let key = private_key(&client.key)?;
+    CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
+        .map(drop)
+        .map_err(|error| refused("client certificate", &error))
+}
+
+fn refused(which: &'static str, error: &dyn Display) -> IdentityError {
+    IdentityError::Refused(which, error.to_string())
 }

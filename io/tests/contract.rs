@@ -53,6 +53,7 @@ fn run(case: Case, in_memory: bool) -> Result<(), Failed> {
         server: env.clone(),
         client: env,
         server_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        server_name: "localhost",
     };
     let ended = runtime.block_on(async { tokio::time::timeout(LIMIT, (case.run)(pair)).await });
     runtime.shutdown_background();

@@ -16,6 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ron_core::{
     Env, Shutdown,
+    outbound::{AddressPolicy, ClientPem, Egress, TlsIdentity},
+    seam::HttpError,
     serve::{Peer, ServeOptions, ServeStats},
 };
 use ron_io::{Data, Tls, TlsPem, TokioOptions, TokioRuntime};
@@ -283,6 +285,137 @@ async fn outbound_https_trusts_the_given_authority_and_no_other() {
 
     let error = env(None).http(request(), deadline).await.unwrap_err();
     assert!(!error.outcome_unknown(), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_egress_shows_its_own_certificate_and_trusts_its_own_authority() {
+    let (ca, clients, other) = (Authority::new(), Authority::new(), Authority::new());
+    let server = serve(&ca.server(Some(&clients))).await;
+    let url = format!("https://localhost:{}/cert", server.addr.port());
+    let env = env(None);
+    let [one, two] = ["one", "two"].map(|name| clients.sign(name));
+    let identity = |ca: &Authority, client: Option<&Signed>| TlsIdentity {
+        ca: Some(ca.pem.clone().into_bytes()),
+        client: client.map(|signed| ClientPem {
+            cert: signed.pem.clone().into_bytes(),
+            key: signed.key.serialize_pem().into_bytes().into(),
+        }),
+    };
+    let ask = async |identity: TlsIdentity| {
+        let egress = env.egress(AddressPolicy::any(), identity).unwrap();
+        let request = http::Request::get(&url).body(Bytes::new()).unwrap();
+        let deadline = env.now() + Duration::from_secs(30);
+        let answer = env.http_via(&egress, request, deadline).await?;
+        Ok::<_, HttpError>(answer.into_body().collect().await.unwrap().to_bytes())
+    };
+    // Each time its own, whatever connections are left from before.
+    for signed in [&one, &two, &one] {
+        let shown = ask(identity(&ca, Some(signed))).await.unwrap();
+        assert_eq!(shown, signed.der.as_ref());
+    }
+    // No certificate; another authority than the server's; the server's own is not among the system's.
+    assert!(ask(identity(&ca, None)).await.is_err());
+    let error = ask(identity(&other, Some(&one))).await.unwrap_err();
+    assert!(!error.outcome_unknown(), "{error:?}");
+    let client_only = TlsIdentity {
+        ca: None,
+        ..identity(&ca, Some(&one))
+    };
+    assert!(ask(client_only).await.is_err());
+}
+
+#[tokio::test]
+async fn an_outbound_identity_that_cannot_be_used_is_refused_in_one_line() {
+    let (ca, signed) = (Authority::new(), Authority::new().sign("one"));
+    let no_x509 = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    let client = |cert: &str, key: &KeyPair| TlsIdentity {
+        ca: None,
+        client: Some(ClientPem {
+            cert: cert.as_bytes().to_vec(),
+            key: key.serialize_pem().into_bytes().into(),
+        }),
+    };
+    let bad_ca = TlsIdentity {
+        ca: Some(format!("{}{no_x509}", ca.pem).into_bytes()),
+        client: None,
+    };
+    let other_key = KeyPair::generate().unwrap();
+    for (identity, told) in [
+        (bad_ca, "authority refused: "),
+        (client(no_x509, &signed.key), "client certificate refused: "),
+        (
+            client(&signed.pem, &other_key),
+            "client certificate refused: ",
+        ),
+    ] {
+        let error = env(None).egress(AddressPolicy::any(), identity);
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(told) && !error.contains('\n'), "{error}");
+    }
+    for pem in ["no certificate", "", no_x509] {
+        let options = TokioOptions {
+            data: Data::Memory { limit_bytes: 0 },
+            extra_ca_pem: Some(pem.as_bytes().to_vec()),
+        };
+        let refused = TokioRuntime::new(Handle::current(), &options);
+        let error = refused.err().expect("it starts without its authority");
+        assert!(error.to_string().contains("outbound TLS: "), "{error}");
+    }
+}
+
+/// A URL's host has many spellings, and only some look like addresses.
+#[tokio::test]
+async fn every_spelling_of_a_literal_is_checked_as_what_is_dialled() {
+    let env = env(None);
+    let public = Egress::to(AddressPolicy::public());
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "0",
+        "localhost",
+        "LOCALHOST",
+    ] {
+        let url = format!("http://{host}:1/");
+        let request = http::Request::get(&url).body(Bytes::new()).unwrap();
+        let deadline = env.now() + Duration::from_secs(30);
+        let error = env.http_via(&public, request, deadline).await.unwrap_err();
+        assert!(
+            matches!(error, HttpError::Forbidden { .. }),
+            "{host}: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn more_ways_out_than_are_kept_still_work() {
+    let ca = Authority::new();
+    let server = serve(&ca.server(None)).await;
+    let url = format!("https://localhost:{}/", server.addr.port());
+    let env = env(Some(&ca.pem));
+    for n in (0..40).chain(0..2) {
+        let refused = [std::net::IpAddr::from([192, 0, 2, n]).into()];
+        let egress = Egress::to(AddressPolicy::any().refuse(refused));
+        let request = http::Request::get(&url).body(Bytes::new()).unwrap();
+        let deadline = env.now() + Duration::from_secs(30);
+        let answer = env.http_via(&egress, request, deadline).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.into_body().collect().await.unwrap();
+    }
+    // What made room closed its connections.
+    for _ in 0..200 {
+        if server.stats.open.load(Relaxed) <= 20 {
+            return;
+        }
+        env.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?}", server.stats);
 }
 
 #[tokio::test]

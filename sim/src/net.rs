@@ -138,7 +138,7 @@ struct State {
     hosts: BTreeMap<IpAddr, NodeId>,
     /// By node number.
     nodes: Vec<Arc<Host>>,
-    names: BTreeMap<String, IpAddr>,
+    names: BTreeMap<String, Vec<IpAddr>>,
     listeners: BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>,
     /// Open connections by node and number: each stands under both of its nodes, in the order they were made.
     wires: BTreeMap<(NodeId, u64), Weak<Wire>>,
@@ -203,7 +203,7 @@ impl Network {
 
     pub fn add_host(&self, name: &str, node: NodeId, ip: IpAddr) {
         let mut state = self.lock();
-        state.names.insert(name.to_owned(), ip);
+        state.names.insert(name.to_owned(), vec![ip]);
         state.hosts.insert(ip, node);
         assert_eq!(
             state.nodes.len(),
@@ -231,10 +231,17 @@ impl Network {
         let _ = self.shared.tap.set(Box::new(see));
     }
 
-    pub fn resolve(&self, host: &str) -> Option<IpAddr> {
-        host.parse()
-            .ok()
-            .or_else(|| self.lock().names.get(host).copied())
+    /// From now on the name has these addresses, in this order; whose they are, if anybody's, is not asked.
+    pub fn set_name(&self, name: &str, addresses: Vec<IpAddr>) {
+        self.lock().names.insert(name.to_owned(), addresses);
+    }
+
+    /// Nothing if there is no such host.
+    pub fn resolve(&self, host: &str) -> Vec<IpAddr> {
+        match host.parse() {
+            Ok(literal) => vec![literal],
+            Err(_) => self.lock().names.get(host).cloned().unwrap_or_default(),
+        }
     }
 
     // ----------------------------------------------------------------- what happens to hosts

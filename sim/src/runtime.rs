@@ -12,11 +12,13 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use rand_core::Rng;
-use ron_core::seam::{
-    Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
-    Runtime, Tasks,
+use ron_core::{
+    outbound::Egress,
+    seam::{
+        Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
+        Runtime, Tasks,
+    },
 };
 use tokio::sync::oneshot;
 
@@ -140,16 +142,13 @@ impl Net for SimRuntime {
         host: &'a str,
         port: u16,
     ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        let found = self
-            .process
-            .parts
-            .net
-            .resolve(host)
-            .map(|ip| vec![SocketAddr::new(ip, port)]);
+        let found = self.process.parts.net.resolve(host);
         Box::pin(async move {
-            found.ok_or_else(|| {
-                io::Error::new(io::ErrorKind::NotFound, format!("no host named {host}"))
-            })
+            if found.is_empty() {
+                let unknown = format!("no host named {host}");
+                return Err(io::Error::new(io::ErrorKind::NotFound, unknown));
+            }
+            Ok(found.into_iter().map(|ip| (ip, port).into()).collect())
         })
     }
 }
@@ -157,10 +156,12 @@ impl Net for SimRuntime {
 impl Http for SimRuntime {
     fn request(
         &self,
-        request: http::Request<Bytes>,
+        request: http::Request<Body>,
+        egress: Egress,
         deadline: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
-        Box::pin(self.process.http.request(self, request, deadline))
+        let client = &self.process.http;
+        Box::pin(client.request(self, request, egress, deadline))
     }
 }
 

@@ -17,6 +17,7 @@ use sim::{
 };
 
 const SEEDS: u64 = 10;
+const SERVER_NAME: &str = "many.example";
 /// Simulated: a case that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -40,10 +41,15 @@ fn run(case: Case, seed: u64) -> Result<(), Failed> {
             );
             let server = start(&world, "server");
             let client = start(&world, "client");
+            let ip = server.default_ip();
+            let others = ["169.254.169.254", "10.9.9.9"].map(|ip| ip.parse().unwrap());
+            let [before, after] = others;
+            world.net().set_name(SERVER_NAME, vec![before, ip, after]);
             let pair = Pair {
                 server: world.env(server).expect("it is up"),
                 client: world.env(client).expect("it is up"),
-                server_ip: server.default_ip(),
+                server_ip: ip,
+                server_name: SERVER_NAME,
             };
             // On the client's node, as a process of the world would run it.
             let ended = Arc::new(std::sync::Mutex::new(false));

@@ -33,6 +33,14 @@ fn same_prefix(a: u128, b: u128, ignored_bits: u8) -> bool {
     differ.checked_shr(u32::from(ignored_bits)).unwrap_or(0) == 0
 }
 
+/// The one address.
+impl From<IpAddr> for Cidr {
+    fn from(net: IpAddr) -> Self {
+        let bits = if net.is_ipv4() { 32 } else { 128 };
+        Cidr { net, bits }
+    }
+}
+
 impl FromStr for Cidr {
     type Err = String;
 

@@ -19,7 +19,6 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
     seam::{
@@ -127,7 +126,8 @@ impl Net for PausedTokio {
 impl Http for PausedTokio {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: ron_core::outbound::Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         let error = HttpError::Invalid("this world has no network".into());

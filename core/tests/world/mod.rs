@@ -18,9 +18,11 @@ use std::{
 
 use axum::body::Body;
 use bytes::Bytes;
+use http_body_util::BodyExt;
 
 use ron_core::{
     Env,
+    outbound::Egress,
     seam::{
         Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
         Runtime, Tasks,
@@ -198,10 +200,17 @@ impl Net for World {
 impl Http for World {
     fn request(
         &self,
-        request: http::Request<Bytes>,
+        request: http::Request<Body>,
+        _: Egress,
         deadline: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
-        let answer = (self.0.upstream)(request);
+        let answer = async {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.map_err(|error| HttpError::Lost {
+                source: error.into(),
+            })?;
+            (self.0.upstream)(http::Request::from_parts(parts, body.to_bytes())).await
+        };
         let timer = self.sleep_until(deadline);
         Box::pin(async move {
             tokio::select! {

@@ -16,7 +16,6 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use loom::{sync::Notify, thread};
 use ron_core::{
     Env, Queue, RejectNew, Shutdown, WaitFor,
@@ -97,7 +96,8 @@ impl Net for Still {
 impl Http for Still {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: ron_core::outbound::Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         Box::pin(std::future::pending())

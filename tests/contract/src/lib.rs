@@ -27,6 +27,8 @@ pub struct Pair {
     pub client: Env,
     /// The server's address, as the client sees it.
     pub server_ip: IpAddr,
+    /// Resolves to the server's address among others, none of which anybody listens at.
+    pub server_name: &'static str,
 }
 
 #[derive(Clone, Copy)]

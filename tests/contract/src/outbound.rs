@@ -1,7 +1,9 @@
 //! `Env::http`: one request out, nothing of its own accord, errors that say what is known.
 
 use std::{
+    convert::Infallible,
     io,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -9,11 +11,13 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, response::Redirect, routing::get};
+use axum::{Router, body::Body, response::Redirect, routing::get};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 use ron_core::{
     Env,
+    outbound::{AddressPolicy, ClientPem, Egress, Exactly, TlsIdentity, WrongLength},
     seam::{Conn, HttpError, Listener},
     serve::ServeOptions,
 };
@@ -37,6 +41,13 @@ list!("http":
     redirects_are_answers_like_any_other,
     status_codes_and_headers_pass_both_ways,
     addresses_that_are_no_urls_are_invalid,
+    a_forbidden_address_is_not_dialled_whether_literal_or_resolved,
+    of_several_addresses_only_the_allowed_are_dialled,
+    ways_out_share_no_connection,
+    an_identity_that_is_no_certificate_is_refused_when_it_is_configured,
+    a_streamed_body_arrives_whole_with_its_length_if_that_is_known,
+    a_streamed_body_is_asked_for_no_faster_than_it_is_taken,
+    a_streamed_body_that_breaks_off_is_never_seen_as_whole,
 );
 
 fn post(url: &str) -> http::Request<Bytes> {
@@ -314,5 +325,222 @@ async fn addresses_that_are_no_urls_are_invalid(pair: Pair) {
             matches!(error, Err(HttpError::Invalid(_))),
             "{address}: {error:?}"
         );
+    }
+}
+
+fn only(ip: std::net::IpAddr) -> Egress {
+    Egress::to(AddressPolicy::none().allow([ip.into()]))
+}
+
+async fn a_forbidden_address_is_not_dialled_whether_literal_or_resolved(pair: Pair) {
+    let (listener, literal) = listen(&pair).await;
+    let addr = listener.local_addr().unwrap();
+    let named = format!("http://{}:{}/", pair.server_name, addr.port());
+    let mapped = match addr.ip() {
+        IpAddr::V4(v4) => format!("http://[{}]:{}/", v4.to_ipv6_mapped(), addr.port()),
+        IpAddr::V6(_) => literal.clone(),
+    };
+    let public = Egress::to(AddressPolicy::public());
+    let none = Egress::to(AddressPolicy::none());
+    let refused = Egress::to(AddressPolicy::any().refuse([
+        addr.ip().into(),
+        "::1".parse().unwrap(),
+        "169.254.0.0/16".parse().unwrap(),
+        "10.0.0.0/8".parse().unwrap(),
+    ]));
+    for egress in [public, none, refused] {
+        for url in [&literal, &named, &mapped] {
+            let answer = pair.client.http_via(&egress, post(url), soon(&pair.client));
+            let error = answer.await.unwrap_err();
+            assert!(!error.outcome_unknown());
+            let HttpError::Forbidden { to, source } = error else {
+                panic!("{url}: {error:?}");
+            };
+            assert!(url.contains(&to), "{to}");
+            assert!(!source.to_string().contains('\n'));
+        }
+    }
+    let silence = pair.server.timeout(SHORT, listener.accept()).await;
+    assert!(silence.is_err(), "somebody was dialled");
+}
+
+async fn of_several_addresses_only_the_allowed_are_dialled(pair: Pair) {
+    let app = Router::new().route("/", get(async || "here"));
+    let server = Server::start(&pair, app, ServeOptions::default()).await;
+    let found = pair.client.resolve(pair.server_name, 80).await.unwrap();
+    assert!(found.iter().any(|addr| addr.ip() == pair.server_ip));
+    let url = format!("http://{}:{}/", pair.server_name, server.addr.port());
+    for _ in 0..3 {
+        let egress = only(pair.server_ip);
+        let answer = pair
+            .client
+            .http_via(&egress, get_request(&url), soon(&pair.client));
+        let body = answer.await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!(body.to_bytes(), "here");
+    }
+}
+
+/// A connection was made under one policy and proved one identity: it is nobody else's.
+async fn ways_out_share_no_connection(pair: Pair) {
+    let app = Router::new().route("/", get(async || "here"));
+    let server = Server::start(&pair, app, ServeOptions::default()).await;
+    let url = server.url("/");
+    let wide = Egress::to(AddressPolicy::any().refuse(["192.0.2.1".parse().unwrap()]));
+    let narrow = || only(pair.server_ip);
+    // Connections that the server has seen after each request.
+    let cases = [
+        (Egress::default(), 1),
+        (wide.clone(), 2),
+        (narrow(), 3),
+        (Egress::default(), 3),
+        (wide, 3),
+        (narrow(), 3),
+    ];
+    for (egress, connections) in cases {
+        let answer = pair
+            .client
+            .http_via(&egress, get_request(&url), soon(&pair.client));
+        answer.await.unwrap().into_body().collect().await.unwrap();
+        // The connection may learn of the end a moment after the reader.
+        pair.client.sleep(SHORT).await;
+        assert_eq!(server.shutdowns.counts().len(), connections, "{egress:?}");
+    }
+}
+
+async fn an_identity_that_is_no_certificate_is_refused_when_it_is_configured(pair: Pair) {
+    let pem = |label: &str| format!("-----BEGIN {label}-----\nMAA=\n-----END {label}-----\n");
+    let (key, garbage) = (pem("PRIVATE KEY"), "no certificate".to_owned());
+    let ca = |ca: &str| TlsIdentity {
+        ca: Some(ca.into()),
+        client: None,
+    };
+    let client = |cert: &str, key: &str| TlsIdentity {
+        ca: None,
+        client: Some(ClientPem {
+            cert: cert.into(),
+            key: key.as_bytes().to_vec().into(),
+        }),
+    };
+    let cut = pem("CERTIFICATE").replace("-----END", "");
+    for (identity, told) in [
+        (ca(&garbage), "no certificate in the authority PEM"),
+        (ca(""), "no certificate in the authority PEM"),
+        (ca(&key), "no certificate in the authority PEM"),
+        (ca(&cut), "malformed authority PEM"),
+        (
+            client(&garbage, &key),
+            "no certificate in the client certificate PEM",
+        ),
+        (
+            client(&pem("CERTIFICATE"), &garbage),
+            "no private key in the key PEM",
+        ),
+        (client(&pem("CERTIFICATE"), &cut), "key PEM"),
+    ] {
+        let error = pair
+            .client
+            .egress(AddressPolicy::any(), identity)
+            .unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains(told) && !error.contains('\n'),
+            "{told}: {error}"
+        );
+    }
+    let none = TlsIdentity::default();
+    let plain = pair.client.egress(AddressPolicy::any(), none).unwrap();
+    assert_eq!(plain, Egress::default());
+}
+
+/// So many pieces of 16 KiB, and how many have been asked for.
+fn pieces(most: usize) -> (Body, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let next = move |n: usize| {
+        let count = count.clone();
+        async move {
+            count.fetch_add(1, Relaxed);
+            let piece = Bytes::from(vec![n as u8; 16 << 10]);
+            (n < most).then_some((Ok::<_, Infallible>(piece), n + 1))
+        }
+    };
+    (Body::from_stream(stream::unfold(0, next)), asked)
+}
+
+async fn a_streamed_body_arrives_whole_with_its_length_if_that_is_known(pair: Pair) {
+    let tell = |headers: http::HeaderMap, body: Body| async move {
+        let length = headers
+            .get("content-length")
+            .map(|v| v.to_str().unwrap().to_owned());
+        let body = body.collect().await.unwrap().to_bytes();
+        let right = body
+            .chunks(16 << 10)
+            .enumerate()
+            .all(|(n, piece)| piece.iter().all(|b| *b == n as u8));
+        format!("{length:?} {} {right}", body.len())
+    };
+    let app = Router::new().route("/", axum::routing::post(tell));
+    let server = Server::start(&pair, app, ServeOptions::default()).await;
+    let length = 20 * (16 << 10);
+    let known = Exactly::body(length, pieces(20).0);
+    for (body, announced) in [
+        (pieces(20).0, "None".into()),
+        (known, format!("Some(\"{length}\")")),
+    ] {
+        let request = http::Request::post(server.url("/")).body(body).unwrap();
+        let answer = pair.client.http(request, soon(&pair.client)).await.unwrap();
+        let told = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(told, format!("{announced} {length} true"));
+    }
+}
+
+async fn a_streamed_body_is_asked_for_no_faster_than_it_is_taken(pair: Pair) {
+    let (listener, url) = listen(&pair).await;
+    let (endless, asked) = pieces(usize::MAX);
+    let request = http::Request::post(url).body(endless).unwrap();
+    let stall = async {
+        let accepted = listener.accept().await.unwrap();
+        pair.server.sleep(5 * SHORT).await;
+        accepted
+    };
+    let deadline = pair.client.now() + 5 * SHORT;
+    let (answer, _conn) = tokio::join!(biased; pair.client.http(request, deadline), stall);
+    assert!(
+        matches!(answer, Err(HttpError::Timeout { sent: true })),
+        "{answer:?}"
+    );
+    // What the buffers on the way hold: a few megabytes on a real machine.
+    let held = asked.load(Relaxed) * (16 << 10);
+    assert!(held < 64 << 20, "{held} bytes for nobody");
+}
+
+async fn a_streamed_body_that_breaks_off_is_never_seen_as_whole(pair: Pair) {
+    for announced in [None, Some(32 << 10), Some(8 << 10)] {
+        let (listener, url) = listen(&pair).await;
+        let (first, _) = pieces(1);
+        let first = first.into_data_stream();
+        let broken =
+            Body::from_stream(first.chain(stream::iter([Err(axum::Error::new(WrongLength))])));
+        let body = match announced {
+            None => broken,
+            Some(length) => Exactly::body(length, broken),
+        };
+        let request = http::Request::post(url).body(body).unwrap();
+        let watch = async {
+            let (mut conn, _) = listener.accept().await.unwrap();
+            let mut seen = Vec::new();
+            let _ = conn.read_to_end(&mut seen).await;
+            seen
+        };
+        let ask = pair.client.http(request, soon(&pair.client));
+        let (answer, seen) = tokio::join!(biased; ask, watch);
+        let error = answer.unwrap_err();
+        assert!(matches!(error, HttpError::Lost { .. }), "{error:?}");
+        let head = seen.windows(4).position(|w| w == b"\r\n\r\n");
+        let body = head.map_or(0, |at| seen.len() - at - 4) as u64;
+        match announced {
+            None => assert!(!seen.ends_with(b"0\r\n\r\n")),
+            Some(length) => assert!(body < length, "{body} of {length}"),
+        }
     }
 }

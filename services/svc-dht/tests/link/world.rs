@@ -17,7 +17,6 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
     lock::holds_any,
@@ -343,7 +342,8 @@ impl Net for World {
 impl Http for World {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: ron_core::outbound::Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         let error = HttpError::Invalid("nobody sends requests here".into());

@@ -20,7 +20,6 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
     lock::holds_any,
@@ -364,7 +363,8 @@ impl Net for Machine {
 impl Http for Machine {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: ron_core::outbound::Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         let error = HttpError::Invalid("the service sends no requests".into());

@@ -11,9 +11,9 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
+    outbound::Egress,
     seam::{
         Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
         Runtime, Tasks,
@@ -61,10 +61,11 @@ impl Net for Quiet {
 impl Http for Quiet {
     fn request(
         &self,
-        request: http::Request<Bytes>,
+        request: http::Request<Body>,
+        egress: Egress,
         deadline: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
-        Box::pin(self.0.http(request, deadline))
+        Box::pin(async move { self.0.http_via(&egress, request, deadline).await })
     }
 }
 

@@ -22,7 +22,6 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
     lock::holds_any,
@@ -253,7 +252,8 @@ impl Net for World {
 impl Http for World {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: ron_core::outbound::Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         let error = HttpError::Invalid("the service sends no requests".into());
