@@ -12,10 +12,7 @@ use crate::TokioRuntime;
 
 impl Net for TokioRuntime {
     fn listen(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        Box::pin(async move {
-            let listener = TcpListener::bind(addr).await?;
-            Ok(Box::new(Tcp(listener)) as Box<dyn Listener>)
-        })
+        Box::pin(listen(addr))
     }
 
     fn connect(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Conn>> {
@@ -33,6 +30,11 @@ impl Net for TokioRuntime {
     ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         Box::pin(resolve(host, port))
     }
+}
+
+pub(crate) async fn listen(addr: SocketAddr) -> io::Result<Box<dyn Listener>> {
+    let listener = TcpListener::bind(addr).await?;
+    Ok(Box::new(Tcp(listener)))
 }
 
 /// Sorted, because name servers rotate their answers and the seam promises a stable order.

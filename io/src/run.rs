@@ -5,17 +5,17 @@
 
 use std::{
     future::Future,
-    io,
+    io::{self, Write},
     net::SocketAddr,
     panic::{self, AssertUnwindSafe, catch_unwind},
     process::ExitCode,
 };
 
-use ron_core::{Env, Shutdown};
+use ron_core::{Env, Shutdown, config::ConfigErrors, seam::Listener};
 use tokio::{runtime, sync::watch};
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::{TokioOptions, TokioRuntime, signals::watch_signals};
+use crate::{TokioOptions, TokioRuntime, net::listen, signals::watch_signals};
 
 /// What `main` itself decides; everything else is the service's configuration.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct RunOptions {
     pub logs: Logs,
     /// Threads that run tasks; one per core if absent.
     pub worker_threads: Option<usize>,
+    /// Bound before anything else is made.
+    pub listen: Vec<SocketAddr>,
 }
 
 /// Logs go to stderr.
@@ -38,6 +40,8 @@ pub struct Logs {
 pub struct Running<C> {
     pub config: C,
     pub env: Env,
+    /// One for each address asked for.
+    pub listeners: Vec<Box<dyn Listener>>,
     /// Triggered by SIGINT or SIGTERM.
     pub stop: Shutdown,
     /// Changes at each SIGHUP.
@@ -49,6 +53,8 @@ pub struct Running<C> {
 pub enum Fatal {
     #[error("invalid configuration: {0}")]
     Config(String),
+    #[error("invalid configuration: {0}")]
+    Settings(#[from] ConfigErrors),
     #[error("cannot listen on {addr}: {}", listen_reason(.source))]
     Listen { addr: SocketAddr, source: io::Error },
     #[error("{0}")]
@@ -58,8 +64,19 @@ pub enum Fatal {
 impl Fatal {
     fn exit_code(&self) -> u8 {
         match self {
-            Fatal::Config(_) | Fatal::Listen { .. } => 2,
+            Fatal::Config(_) | Fatal::Settings(_) | Fatal::Listen { .. } => 2,
             Fatal::Failed(_) => 1,
+        }
+    }
+
+    /// One for each mistake.
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Fatal::Settings(errors) => {
+                let line = |error| format!("invalid configuration: {error}");
+                errors.0.iter().map(line).collect()
+            }
+            other => vec![other.to_string()],
         }
     }
 }
@@ -75,7 +92,10 @@ where
     match try_run(load, service) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
-            eprintln!("error: {}", one_line(&fatal.to_string()));
+            for line in fatal.lines() {
+                // Nobody has to read it: the code still tells.
+                let _ = writeln!(io::stderr(), "error: {}", one_line(&line));
+            }
             ExitCode::from(fatal.exit_code())
         }
     }
@@ -106,10 +126,17 @@ where
     })
     .map_err(|e| Fatal::Failed(format!("cannot listen to signals: {e}")))?;
 
+    // Before the data directory: an address that is taken leaves nothing behind.
+    let mut listeners = Vec::new();
+    for addr in options.listen {
+        let listener = runtime.block_on(listen(addr));
+        listeners.push(listener.map_err(|source| Fatal::Listen { addr, source })?);
+    }
     let env = Env::new(TokioRuntime::new(runtime.handle().clone(), &options.tokio)?);
     let running = Running {
         config,
         env,
+        listeners,
         stop,
         reload,
     };
@@ -123,7 +150,10 @@ fn start_logs(logs: &Logs) -> Result<(), Fatal> {
     let filter = EnvFilter::builder()
         .parse(&logs.filter)
         .map_err(|e| Fatal::Config(format!("log filter `{}`: {e}", logs.filter)))?;
-    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    // A pipe that is closed is no reason to panic while telling so.
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     let installed = if logs.json {
         registry.with(layer.json()).try_init()

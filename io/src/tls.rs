@@ -39,12 +39,19 @@ impl Tls {
         }))
     }
 
+    /// Checks what [`Tls::renew`] then puts in force.
+    pub fn prepare(pem: &TlsPem) -> Result<Renewed, IdentityError> {
+        server_config(pem).map(Renewed)
+    }
+
     /// New connections use the new certificates; open ones keep what they have.
-    pub fn reload(&self, pem: &TlsPem) -> Result<(), IdentityError> {
-        self.config.store(Arc::new(server_config(pem)?));
-        Ok(())
+    pub fn renew(&self, new: Renewed) {
+        self.config.store(Arc::new(new.0));
     }
 }
+
+/// Certificates that were found good.
+pub struct Renewed(ServerConfig);
 
 impl TlsAccept for Tls {
     fn accept(&self, conn: Conn) -> BoxFuture<'static, io::Result<(Conn, Option<ClientCert>)>> {

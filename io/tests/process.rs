@@ -6,7 +6,7 @@
 use std::{
     env,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener},
+    net::TcpListener,
     process::{Child, Command, ExitCode, Stdio},
     sync::mpsc,
     thread,
@@ -70,6 +70,10 @@ fn load(role: &str) -> Result<(String, RunOptions), Fatal> {
             json: false,
         },
         worker_threads: Some(2),
+        listen: match env::var("ADDR") {
+            Ok(addr) => vec![addr.parse().unwrap()],
+            Err(_) => Vec::new(),
+        },
     };
     Ok((role.to_owned(), options))
 }
@@ -99,11 +103,6 @@ async fn service(mut running: Running<String>) -> Result<(), Fatal> {
                 say(&format!("reload {}", *running.reload.borrow_and_update()));
             }
             say("stopping");
-        }
-        "listen" => {
-            let addr: SocketAddr = env::var("ADDR").unwrap().parse().unwrap();
-            let listening = running.env.listen(addr).await;
-            listening.map_err(|source| Fatal::Listen { addr, source })?;
         }
         "panic" => panic!("a bug\nof two lines"),
         "fail" => return Err(Fatal::Failed("the ledger is gone".into())),

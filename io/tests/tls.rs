@@ -242,7 +242,7 @@ async fn a_reload_shows_the_new_certificate_and_a_bad_one_changes_nothing() {
         (a.await.is_ok(), b.await.is_ok())
     };
     assert_eq!(try_both().await, (true, false));
-    server.tls.reload(&new.server(None)).unwrap();
+    server.tls.renew(Tls::prepare(&new.server(None)).unwrap());
     assert_eq!(try_both().await, (false, true));
 
     let good = old.server(None);
@@ -264,7 +264,7 @@ async fn a_reload_shows_the_new_certificate_and_a_bad_one_changes_nothing() {
             ..good
         },
     ] {
-        let error = server.tls.reload(&bad).unwrap_err().to_string();
+        let error = Tls::prepare(&bad).err().unwrap().to_string();
         assert!(!error.contains('\n'), "{error}");
     }
     assert_eq!(try_both().await, (false, true));

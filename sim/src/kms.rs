@@ -20,6 +20,7 @@ use std::{
 };
 
 use ron_core::{
+    app::AppSettings,
     auth::AuthMode,
     bus::{Bus, KernelEvent},
     config::{ConfigErrors, ReloadReport, Reloadable, Sources},
@@ -234,8 +235,7 @@ impl Reloads {
     fn new(process: &ProcessContext, bus: &Bus) -> Result<Arc<Reloads>, String> {
         process.settings.write("");
         let given = process.config.clone();
-        let rules = |config: &Config| config.rules();
-        let config = Reloadable::load(&sources(&given, String::new()), "", rules);
+        let config = Reloadable::load(&sources(&given, String::new()), "", Config::rules);
         Ok(Arc::new(Reloads {
             config: config.map_err(|errors| errors.to_string())?,
             given,

@@ -200,7 +200,10 @@ fn what_is_wrong_at_the_start_costs_one_line_and_exit_code_2() {
         &operator.serve("two", &["--set", "no.such.key=1"]),
         "no.such.key",
     );
-    operator.refuses(&operator.serve("two", &["--join", "nowhere"]), "--join");
+    operator.refuses(
+        &operator.serve("two", &["--join", "nowhere"]),
+        "`bootstrap.seeds` = [\"nowhere\"]",
+    );
     let key = operator.path("one/identity.key");
     let mode = fs::metadata(&key).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -27,7 +27,11 @@ pub struct Sources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Default,
-    File { name: String, line: usize },
+    /// Line 0 is the file as a whole.
+    File {
+        name: String,
+        line: usize,
+    },
     Env(String),
     Cli,
 }
@@ -119,6 +123,15 @@ pub(super) fn build<T: Settings>(
     Err(ConfigErrors(broken.into_iter().map(error).collect()))
 }
 
+impl ConfigErrors {
+    /// A file that stands for a key, or holds them, and is of no use.
+    pub fn of_file(name: &str, key: &str, reason: impl fmt::Display) -> Self {
+        let (name, line) = (name.to_owned(), 0);
+        let origin = Origin::File { name, line };
+        ConfigErrors(vec![ConfigError::new(&origin, key, "", reason)])
+    }
+}
+
 impl ConfigError {
     fn new(
         origin: &Origin,
@@ -151,6 +164,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => f.write_str("default"),
+            Origin::File { name, line: 0 } => f.write_str(name),
             Origin::File { name, line } => write!(f, "{name}:{line}"),
             Origin::Env(name) => write!(f, "env {name}"),
             Origin::Cli => f.write_str("--set"),
@@ -213,10 +227,6 @@ impl Reader {
             let Some(rest) = name.strip_prefix(prefix) else {
                 continue;
             };
-            // Names the file itself, which is not a key of the file.
-            if rest == "CONFIG" {
-                continue;
-            }
             let origin = Origin::Env(name.clone());
             let found = self.keys.iter().find(|k| env_name(&k.name) == rest);
             match found.map(|k| k.name.clone()) {

@@ -160,12 +160,7 @@ fn text_sources_take_text_literally_and_anything_else_as_toml() {
         "audit.checkpoint_every_ops=7",
         "bind=[::1]:9",
     ];
-    let config = load(&sources(
-        "",
-        &[("OTHER", "x"), ("RON_KMS_CONFIG", "f")],
-        &flags,
-    ))
-    .unwrap();
+    let config = load(&sources("", &[("OTHER", "x")], &flags)).unwrap();
     assert_eq!((config.label.as_str(), config.peers.len()), ("12", 2));
     assert_eq!(
         (config.audit.checkpoint_every_ops, config.bind.port()),

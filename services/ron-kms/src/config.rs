@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
+    app::{AppSettings, ReloadConfig, TlsConfig},
     auth::{AuthConfig, check_bind},
     config::{Broken, Secret},
 };
@@ -109,18 +110,6 @@ ron_core::settings! {
 }
 
 ron_core::settings! {
-    /// TLS of the listener; off while `cert` is empty.
-    pub struct TlsConfig {
-        /// Certificate chain, PEM.
-        cert: String = String::new(), restart;
-        /// Private key, PEM.
-        key: String = String::new(), restart;
-        /// Authorities whose clients are let in, PEM; empty to ask for no client certificate.
-        client_ca: String = String::new(), restart;
-    }
-}
-
-ron_core::settings! {
     /// Connections.
     pub struct HttpConfig {
         /// Connections at once; more are answered 503.
@@ -188,15 +177,15 @@ ron_core::settings! {
         ingress: IngressConfig;
         auth: AuthConfig;
         tls: TlsConfig;
+        reload: ReloadConfig;
         store: StoreConfig;
         pkcs11: Pkcs11Config;
     }
 }
 
-impl Config {
-    /// What no single key can tell.
-    pub fn rules(&self) -> Vec<Broken> {
-        let mut broken = Vec::new();
+impl AppSettings for Config {
+    fn rules(&self) -> Vec<Broken> {
+        let mut broken = self.tls.rules();
         let mut say = |key, reason: String| broken.push(Broken { key, reason });
         match self.auth.to_mode() {
             Err(more) => more.into_iter().for_each(|b| say(b.key, b.reason)),
@@ -224,12 +213,6 @@ impl Config {
             let reason = "a name of 1 to 255 bytes without spaces or plus signs is allowed";
             say("audit.origin", reason.into());
         }
-        if self.tls.cert.is_empty() != self.tls.key.is_empty() {
-            say("tls.key", "tls.cert and tls.key belong together".into());
-        }
-        if self.tls.cert.is_empty() && !self.tls.client_ca.is_empty() {
-            say("tls.client_ca", "needs tls.cert and tls.key".into());
-        }
         if self.store.key_file.is_empty() && self.store.passphrase.reveal().is_empty() {
             say(
                 "store.key_file",
@@ -239,6 +222,24 @@ impl Config {
         broken
     }
 
+    fn data_dir(&self) -> Option<&str> {
+        (self.backend != BackendKind::Memory).then_some(&*self.data_dir)
+    }
+
+    fn binds(&self) -> Vec<SocketAddr> {
+        vec![self.bind]
+    }
+
+    fn tls(&self) -> &TlsConfig {
+        &self.tls
+    }
+
+    fn reload(&self) -> &ReloadConfig {
+        &self.reload
+    }
+}
+
+impl Config {
     pub fn audit_policy(&self) -> Policy {
         match self.audit.policy {
             AuditPolicy::Shed => Policy::Shed,

@@ -36,6 +36,13 @@ pub mod auditor;
 pub mod backend;
 pub mod changes;
 pub mod checkpointer;
+#[cfg(feature = "cli")]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "where the service meets the machine"
+)]
+pub mod commands;
 pub mod config;
 pub mod config_watch;
 pub mod engine;

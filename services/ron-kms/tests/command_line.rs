@@ -206,21 +206,6 @@ fn stop(service: &Child) {
 }
 
 #[test]
-fn a_service_whose_output_nobody_reads_serves_and_ends_in_order() {
-    let mut service = serve(&[]);
-    let mut first = String::new();
-    let mut reader = BufReader::new(service.stdout.take().unwrap());
-    reader.read_line(&mut first).unwrap();
-    assert!(first.contains("listens on http://127.0.0.1:"), "{first}");
-    drop(reader);
-    // Its last words find nobody either.
-    stop(&service);
-    let ended = service.wait_with_output().unwrap();
-    let error = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!((ended.status.code(), error.as_str()), (Some(0), ""));
-}
-
-#[test]
 fn what_has_no_store_or_no_directory_is_refused_and_nothing_is_made() {
     let data = Data::new("nothing-made");
     fs::create_dir(data.root.join("empty")).unwrap();

@@ -9,6 +9,7 @@ use std::{
 
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
+    app::{AppSettings, ReloadConfig, TlsConfig},
     auth::{AuthConfig, Mode, check_bind},
     backoff::Backoff,
     config::Broken,
@@ -215,13 +216,14 @@ ron_core::settings! {
         bootstrap: BootstrapConfig;
         api: ApiConfig;
         auth: AuthConfig;
+        tls: TlsConfig;
+        reload: ReloadConfig;
     }
 }
 
-impl Config {
-    /// What no single key can tell.
-    pub fn rules(&self) -> Vec<Broken> {
-        let mut broken = Vec::new();
+impl AppSettings for Config {
+    fn rules(&self) -> Vec<Broken> {
+        let mut broken = self.tls.rules();
         let mut say = |key, reason: &str| {
             let reason = reason.to_owned();
             broken.push(Broken { key, reason });
@@ -277,6 +279,25 @@ impl Config {
         broken
     }
 
+    fn data_dir(&self) -> Option<&str> {
+        Some(&self.data_dir)
+    }
+
+    fn binds(&self) -> Vec<SocketAddr> {
+        let api = self.api.enabled.then_some(self.api.bind);
+        [self.bind].into_iter().chain(api).collect()
+    }
+
+    fn tls(&self) -> &TlsConfig {
+        &self.tls
+    }
+
+    fn reload(&self) -> &ReloadConfig {
+        &self.reload
+    }
+}
+
+impl Config {
     /// Hosts and ports to begin with.
     pub fn seeds(&self) -> impl Iterator<Item = (&str, u16)> {
         self.bootstrap.seeds.iter().filter_map(|s| split_seed(s))
@@ -332,7 +353,7 @@ mod tests {
             env: Vec::new(),
             cli: cli.iter().map(ToString::to_string).collect(),
         };
-        Reloadable::load(&sources, "SVC_DHT_", |config: &Config| config.rules())
+        Reloadable::load(&sources, "SVC_DHT_", Config::rules)
             .map(|loaded| (*loaded.current()).clone())
             .map_err(|errors| errors.to_string())
     }

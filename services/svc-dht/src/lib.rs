@@ -23,6 +23,13 @@ pub mod app;
 pub mod bootstrapper;
 pub mod breaker;
 pub mod bucket_writer;
+#[cfg(feature = "cli")]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "where the node meets the machine"
+)]
+pub mod commands;
 pub mod config;
 pub mod connection;
 pub mod contact;

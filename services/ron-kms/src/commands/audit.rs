@@ -14,7 +14,9 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ron_core::seam::{Disk, Open};
 use ron_io::FileDisk;
-use ron_kms::{
+use serde_json::{Value, json};
+
+use crate::{
     audit::{
         checkpoint::Trust,
         note::{MAX_NOTE, VerifierKey},
@@ -24,7 +26,6 @@ use ron_kms::{
         verify_receipt,
     },
 };
-use serde_json::{Value, json};
 
 #[derive(Args)]
 pub struct AuditArgs {

@@ -3,15 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ron_core::config::Reloadable;
-use ron_io::{Fatal, Running, run as run_io};
-use ron_kms::{
-    config::Config,
-    keys::Secret,
-    keystore::{KeyStore, Stretch, Unlock},
+use ron_core::Env;
+use ron_io::{
+    Fatal,
+    cli::{ConfigArgs, with_store},
+    say,
 };
 
-use crate::setup::{self, ConfigArgs};
+use super::{PROGRAM, unlock};
+use crate::{
+    config::Config,
+    keys::Secret,
+    keystore::{KeyStore, StoreError, Stretch, Unlock},
+};
 
 #[derive(Args, Clone, Debug)]
 pub struct RekeyArgs {
@@ -29,29 +33,28 @@ pub struct RekeyArgs {
 }
 
 pub fn run(args: RekeyArgs) -> ExitCode {
-    let load = || {
-        let config = args.config.load()?;
-        // Before anything is made: a store that is not there has nothing to seal anew.
-        setup::check_store(&config.current())?;
-        let options = args.config.run_options(&config.current());
-        Ok((config, options))
-    };
-    run_io(load, |running| rekey(args.clone(), running))
+    let config = args.config.clone();
+    // A store that is not there has nothing to seal anew.
+    with_store(
+        &PROGRAM,
+        &config,
+        unlock::check_store,
+        |env, config| async move { rekey(&args, &env, &config).await },
+    )
 }
 
-async fn rekey(args: RekeyArgs, running: Running<Reloadable<Config>>) -> Result<(), Fatal> {
-    let (env, config) = (running.env, running.config.current());
+async fn rekey(args: &RekeyArgs, env: &Env, config: &Config) -> Result<(), Fatal> {
     let new = match (&args.new_key_file, &args.new_passphrase_env) {
         (Some(name), _) => {
-            let path = setup::key_file(&config, name);
+            let path = unlock::key_file(config, name);
             if !path.exists() {
-                setup::make_key_file(&env, &path).map_err(|error| {
+                unlock::make_key_file(env, &path).map_err(|error| {
                     Fatal::Config(format!("key file {}: {error}", path.display()))
                 })?;
             }
             Unlock::Key(
-                setup::read_key_file(&path)
-                    .map_err(|error| setup::key_file_trouble(&path, &error))?,
+                unlock::read_key_file(&path)
+                    .map_err(|error| unlock::key_file_trouble(&path, &error))?,
             )
         }
         (None, Some(variable)) => {
@@ -69,11 +72,9 @@ async fn rekey(args: RekeyArgs, running: Running<Reloadable<Config>>) -> Result<
             ));
         }
     };
-    let old = setup::unlock(&env, &config)?;
-    let failed = |error: ron_kms::keystore::StoreError| {
-        Fatal::Config(format!("{}: {error}", config.data_dir))
-    };
-    let store = KeyStore::open(&env, old).await.map_err(failed)?;
+    let old = unlock::unlock(env, config)?;
+    let failed = |error: StoreError| Fatal::Config(format!("{}: {error}", config.data_dir));
+    let store = KeyStore::open(env, old).await.map_err(failed)?;
     let done = match args.keep_kek {
         true => store.change_unlock(new, Stretch::default()).await,
         false => store.rekey(new, Stretch::default()).await,

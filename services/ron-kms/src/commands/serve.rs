@@ -1,0 +1,161 @@
+//! `ron-kms serve`: opens what it needs, says where it listens and where its data lies, and drains at the end.
+
+use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
+
+use ron_core::{Env, auth::AuthMode};
+use ron_io::{
+    Fatal,
+    cli::{ConfigArgs, Launch, serve},
+    say,
+};
+
+use super::{PROGRAM, unlock};
+use crate::{
+    backend::{Backend, memory::MemoryBackend, software::SoftwareBackend},
+    config::{BackendKind, Config},
+    keystore::{KeyStore, StoreError},
+    service::{Ended, Options, Service},
+};
+
+pub fn run(args: &ConfigArgs) -> ExitCode {
+    serve(&PROGRAM, args, start)
+}
+
+async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
+    let Launch {
+        env,
+        bus,
+        live,
+        mut listeners,
+        tls,
+        stop,
+    } = launch;
+    let config = live.current();
+    let listener = listeners.remove(0);
+    let addr = listener.local_addr().unwrap_or(config.bind);
+    // A token that cannot be reached leaves no store behind.
+    let token = match config.backend {
+        BackendKind::Pkcs11 => Some(pkcs11(&env, &config).await?),
+        _ => None,
+    };
+    let store = open_store(&env, &config).await?;
+    let backend = token.unwrap_or_else(|| match config.backend {
+        BackendKind::Memory => Arc::new(MemoryBackend::new(&env)),
+        _ => Arc::new(SoftwareBackend::new(&env, store.kek())),
+    });
+    let source = live.clone();
+    let service = Service::open(Options {
+        env,
+        bus,
+        config: config.clone(),
+        config_source: Arc::new(move || source.current()),
+        store,
+        backend,
+        tls,
+        reload: Some(live.on_request()),
+        token_keys: None,
+    })
+    .await
+    .map_err(|error| Fatal::Failed(error.to_string()))?;
+    greet(&config, addr, &service);
+    farewell(&service.run(listener, stop, |_| {}).await)
+}
+
+async fn open_store(env: &Env, config: &Config) -> Result<KeyStore, Fatal> {
+    if config.backend == BackendKind::Memory {
+        return KeyStore::memory(env).map_err(|error| Fatal::Failed(error.to_string()));
+    }
+    let unlock = unlock::unlock(env, config)?;
+    KeyStore::open(env, unlock)
+        .await
+        .map_err(|error| match error {
+            StoreError::Locked | StoreError::WrongKey | StoreError::Newer { .. } => {
+                Fatal::Config(format!("{}: {error}", config.data_dir))
+            }
+            other => Fatal::Failed(format!("{}: {other}", config.data_dir)),
+        })
+}
+
+#[cfg(feature = "pkcs11")]
+async fn pkcs11(env: &Env, config: &Config) -> Result<Arc<dyn Backend>, Fatal> {
+    use crate::backend::pkcs11::{Pkcs11Backend, Pkcs11Config, TokenName};
+    let token = Pkcs11Config {
+        module: config.pkcs11.module.clone().into(),
+        token: TokenName::Label(config.pkcs11.token.clone()),
+        pin: crate::keys::Secret::copy_of(config.pkcs11.pin.reveal().as_bytes()),
+        sessions: config.pkcs11.sessions,
+    };
+    let connected = Pkcs11Backend::connect(env, token).await;
+    match connected {
+        Ok(backend) => Ok(Arc::new(backend)),
+        Err(error) => Err(Fatal::Failed(format!("pkcs11: {error}"))),
+    }
+}
+
+#[cfg(not(feature = "pkcs11"))]
+fn pkcs11(_: &Env, _: &Config) -> std::future::Ready<Result<Arc<dyn Backend>, Fatal>> {
+    std::future::ready(Err(Fatal::Config(
+        "this program was built without the feature `pkcs11`".into(),
+    )))
+}
+
+fn greet(config: &Config, addr: SocketAddr, service: &Service) {
+    let url = format!("{}://{addr}", config.tls.scheme());
+    let found = &service.found;
+    say!("ron-kms {} listens on {url}", PROGRAM.version);
+    if config.backend == BackendKind::Memory {
+        say!("data     in memory: all is gone when it stops");
+    } else {
+        let dir = Path::new(&config.data_dir);
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        say!("data     {} ({} keys)", dir.display(), found.keys);
+        say!(
+            "audit    {} records, policy {}; check it with: ron-kms audit verify {}",
+            found.records,
+            config.audit.policy.name(),
+            dir.join("audit").display()
+        );
+    }
+    for key in &found.verifier_keys {
+        let short: String = key.chars().take(96).collect();
+        let more = if short.len() < key.len() { "..." } else { "" };
+        say!("log key  {short}{more}");
+    }
+    if found.missing_at_most > 0 {
+        say!(
+            "note     the last end was unclean: at most {} operations are missing from the log, and it says so",
+            found.missing_at_most
+        );
+    }
+    if let Some(why) = &found.mismatch {
+        say!("WARNING  no key is used: {why}");
+    }
+    // Somebody else signs the tokens: where one goes is all that can be told.
+    let token = match config.auth.mode {
+        AuthMode::Passport => " -H \"authorization: Bearer $TOKEN\"",
+        AuthMode::None | AuthMode::Ingress => "",
+    };
+    say!("try      KID=$(curl -s {url}/v1/kms/keys{token} -H 'content-type: application/json' \\");
+    say!(
+        "           -d '{{\"purpose\":\"demo\",\"alg\":\"ed25519\"}}' | sed 's/.*\"kid\":\"\\([^\"#]*\\).*/\\1/')"
+    );
+    say!("         curl -s {url}/v1/kms/sign{token} -H 'content-type: application/json' \\");
+    say!("           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\"}}\"");
+}
+
+/// What was drained, and whether the log is whole.
+fn farewell(ended: &Ended) -> Result<(), Fatal> {
+    say!(
+        "stopped  {} operations finished while draining, {} tasks aborted; {} audit records, {} under the last checkpoint",
+        ended.drained,
+        ended.report.aborted,
+        ended.records,
+        ended.covered
+    );
+    match ended.report.exit_code() {
+        0 => Ok(()),
+        code => Err(Fatal::Failed(format!(
+            "a task failed too often and the process gave up (exit {code}); see the log lines above"
+        ))),
+    }
+}
