@@ -1,30 +1,25 @@
-//! Named points in the code that a simulated run watches or bends: marks, buggify points, planted bugs.
+//! Named points in the code that a simulated run watches or bends: marks and buggify points.
 //!
 //! Each crate declares its names in one table, `crate::POINTS`; a name that is not in it does not compile, so
-//! the catalogue is complete when the program is linked. Always: without the features `sim` and `mutants`
-//! every point is gone from the program; with them it is silent on a thread that watches nothing.
+//! the catalogue is complete when the program is linked. Always: without the feature `sim`
+//! every point is gone from the program; with it a point is silent on a thread that watches nothing.
 //!
-//! | macro | says | without its feature |
+//! | macro | says | without the feature |
 //! | --- | --- | --- |
 //! | `sometimes!("queue.full")` | some run must come by here | nothing |
 //! | `buggify!("queue.pop_yields")` | true now and then, in some runs: do something rare but allowed | `false` |
-//! | `mutant!("queue.cap_off_by_one")` | true while that planted bug is tried: do it wrong | `false` |
 
-#[cfg(any(feature = "sim", feature = "mutants"))]
+#[cfg(feature = "sim")]
 mod watched;
 
-#[cfg(any(feature = "sim", feature = "mutants"))]
-pub use watched::{Site, Watcher, apart, buggify, mutant, sometimes, watch};
-
-/// True if planted bugs are compiled in, by whichever package of the build asked for them.
-pub const PLANTED: bool = cfg!(feature = "mutants");
+#[cfg(feature = "sim")]
+pub use watched::{Site, Watcher, apart, buggify, sometimes, watch};
 
 /// What a crate declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Points {
     pub marks: &'static [&'static str],
     pub buggify: &'static [&'static str],
-    pub mutants: &'static [&'static str],
 }
 
 /// Evaluated by the compiler: does the table list the name?
@@ -134,47 +129,6 @@ macro_rules! buggify {
     };
 }
 
-/// True while this planted bug is tried.
-#[cfg(feature = "mutants")]
-#[allow(
-    clippy::crate_in_macro_def,
-    reason = "the table is that of the caller's crate"
-)]
-#[macro_export]
-macro_rules! mutant {
-    ($name:literal) => {{
-        const {
-            assert!(
-                $crate::points::lists(crate::POINTS.mutants, $name),
-                "the bug is not in POINTS.mutants of this crate"
-            )
-        };
-        ::std::thread_local! {
-            static SITE: $crate::points::Site = const { $crate::points::Site::new() };
-        }
-        $crate::points::mutant(&SITE, $name)
-    }};
-}
-
-/// Never true: this build has no planted bugs.
-#[cfg(not(feature = "mutants"))]
-#[allow(
-    clippy::crate_in_macro_def,
-    reason = "the table is that of the caller's crate"
-)]
-#[macro_export]
-macro_rules! mutant {
-    ($name:literal) => {
-        const {
-            assert!(
-                $crate::points::lists(crate::POINTS.mutants, $name),
-                "the bug is not in POINTS.mutants of this crate"
-            );
-            false
-        }
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,11 +150,7 @@ mod tests {
 
     #[test]
     fn no_name_is_declared_twice() {
-        let all = [
-            crate::POINTS.marks,
-            crate::POINTS.buggify,
-            crate::POINTS.mutants,
-        ];
+        let all = [crate::POINTS.marks, crate::POINTS.buggify];
         let mut names: Vec<_> = all.concat();
         let count = names.len();
         names.sort_unstable();
@@ -212,7 +162,6 @@ mod tests {
     fn a_thread_that_watches_nothing_is_not_bent() {
         for _ in 0..1000 {
             assert!(!crate::buggify!("queue.pop_yields"));
-            assert!(!crate::mutant!("queue.cap_off_by_one"));
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
         .find(|service| service.name() == name)
 }
 
-/// The marks, buggify points and planted bugs of the kernel and of the services of a scenario.
+/// The marks and buggify points of the kernel and of the services of a scenario.
 pub fn points(scenario: &Scenario) -> Vec<Points> {
     let mut all = vec![ron_core::POINTS];
     for node in &scenario.node {

@@ -28,6 +28,7 @@ sim: seeded simulations of the RON services
   sim replay FILE                            a bug file
   sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
   sim mutants [BUG…] [--runs N] [--hunts N]  plants each bug and hunts it (needs: cargo mutants-gate)
+  sim wake [BUG…]                            wakes each law by a planted bug (cargo mutants-gate --quick)
   sim explain FILE | NAME --seed N [--html FILE] [--perfetto FILE]
                                              which faults it needs, where it parts from a run that passes
   sim models [MODEL…]                        checks every state of the models
@@ -83,6 +84,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         "mutants" => {
             cli_gates::mutants(&root, &Args::parse(rest, &["--jobs", "--runs", "--hunts"])?)
         }
+        "wake" => cli_gates::wake(&Args::parse(rest, &[])?),
         "explain" => explain::explain(
             &root,
             &Args::parse(rest, &["--seed", "--html", "--perfetto", "--plant"])?,
@@ -95,7 +97,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
-            "no command {other:?}; there are: list, run, sweep, shrink, replay, explain, coverage, mutants, models, explore, words, help"
+            "no command {other:?}; there are: list, run, sweep, shrink, replay, explain, coverage, mutants, wake, models, explore, words, help"
         ))),
     }
 }

@@ -14,7 +14,6 @@ compile_error!(
 pub const POINTS: ron_core::points::Points = ron_core::points::Points {
     marks: &["pool.tail_cut", "pool.tail_suspect"],
     buggify: &["pool.slow_job"],
-    mutants: &["pool.torn_tail_kept"],
 };
 
 pub mod bug;
@@ -46,6 +45,7 @@ pub mod ops;
 pub mod oracle;
 pub mod perfetto;
 pub mod plan;
+pub mod planted;
 pub mod pool;
 mod problems;
 pub mod promise;

@@ -1,9 +1,9 @@
 //! The mutation gate: every planted bug must be caught by the oracles, within its budget of runs.
 //!
-//! The bugs are compiled in only with the feature `mutants` ([`ron_core::points`]). Each is hunted as a sweep
-//! would: one seed of every scenario that has its code in turn, from several first seeds. Always: nothing tells an oracle that a
-//! bug is planted; a seed that fails without the bug has caught nothing; the tree without one raises no alarm over as
-//! many runs.
+//! `sim/mutants/*.toml` tells of the bugs; only the copy of the tree that `cargo mutants-gate` builds has them
+//! ([`xtask::mutants`]). Each is hunted as a sweep would: one seed of every scenario that has its code in turn, from
+//! several first seeds. Always: nothing tells an oracle that a bug is planted; a seed that fails without the bug has
+//! caught nothing; the tree without one raises no alarm over as many runs.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    catalogue,
+    oracle::LIVE_AGAIN,
     run::{self, Watch},
     scenario::{self, Scenario},
 };
@@ -32,9 +32,6 @@ pub struct Effort {
 
 pub const RUNS: u64 = 600;
 pub const HUNTS: u64 = 5;
-
-/// True if this build has the planted bugs.
-pub const PLANTED: bool = ron_core::points::PLANTED;
 
 /// What came of the hunts for one bug.
 #[derive(Clone, Debug)]
@@ -98,34 +95,40 @@ impl Hunted {
     }
 }
 
-/// All planted bugs of the kernel and of the services in these scenarios, sorted.
-pub fn names(scenarios: &[Scenario]) -> Vec<String> {
-    let points = scenarios.iter().flat_map(catalogue::points);
-    let mut names: Vec<String> = points
-        .flat_map(|points| points.mutants.iter().map(|name| (*name).to_owned()))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// The scenarios that are there for a bug: a service's where the service takes part, the kernel's in its own and in those
-/// of the service that uses most of it.
+/// The scenarios that are there for a bug: a service's own, or else those of no service and those of the service that uses
+/// most of the kernel.
 fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
     let Some(mutant) = mutant else {
         return scenarios.to_vec();
     };
-    let of_kernel = ron_core::POINTS.mutants.contains(&mutant);
-    let has = |scenario: &&Scenario| match of_kernel {
-        true => {
-            !scenario::is_of_a_service(&scenario.name) || scenario.name.starts_with(MOST_OF_KERNEL)
-        }
+    let part = mutant.split('.').next().unwrap_or_default();
+    let own = format!("{part}/");
+    let of_service = scenarios.iter().any(|s| s.name.starts_with(&own));
+    let has = |scenario: &&Scenario| match of_service {
+        true => scenario.name.starts_with(&own),
         false => {
-            let points = catalogue::points(scenario);
-            points.iter().any(|p| p.mutants.contains(&mutant))
+            !scenario::is_of_a_service(&scenario.name) || scenario.name.starts_with(MOST_OF_KERNEL)
         }
     };
     scenarios.iter().filter(has).cloned().collect()
+}
+
+/// Seeds of a scenario in which a bug that is there to wake a law does so.
+const WAKES_WITHIN: u64 = 40;
+
+/// The first seed in which this law, asked alone so that no other can speak first, fires with the bug and not without.
+pub fn wakes(law: &str, scenario: &str, with_bug: &Watch) -> Option<u64> {
+    let mut scenario = Scenario::load(&scenario::root(), scenario).ok()?;
+    scenario.check.always.retain(|name| name == law);
+    if law != LIVE_AGAIN {
+        scenario.check.eventually.hold.clear();
+    }
+    let fires = |seed, watch: &Watch| {
+        let run = run::run(&scenario, seed, watch);
+        run.violation().is_some_and(|found| found.oracle == law)
+    };
+    let wakes = |seed: &u64| fires(*seed, with_bug) && !fires(*seed, &Watch::default());
+    (1..=WAKES_WITHIN).find(wakes)
 }
 
 /// Begins the names of scenarios whose service uses more of the kernel than any other.
@@ -258,7 +261,7 @@ mod tests {
             hunts: 1,
             jobs: 1,
         };
-        let hunted = hunt(&[scenario], Some(ron_core::POINTS.mutants[0]), effort);
+        let hunted = hunt(&[scenario], Some("queue.close_drops"), effort);
         assert!(!hunted.caught());
         assert_eq!(hunted.alarms.len(), 2);
     }

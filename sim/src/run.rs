@@ -19,6 +19,7 @@ use crate::{
     ops,
     oracle::{self, LIVE_AGAIN, NO_HANG, NO_PANIC, Violation},
     plan::{self, Plan},
+    planted,
     recorder::{Record, Recorder},
     scenario::Scenario,
     seed,
@@ -38,7 +39,7 @@ pub struct Watch {
     pub keep_lines: bool,
     /// A bug that the exemplar service acts out.
     pub plant: Option<String>,
-    /// A bug that is compiled into the kernel or a service; see [`ron_core::points`].
+    /// A bug that is compiled into the kernel or a service; see [`crate::mutants`].
     pub mutant: Option<String>,
     /// A run whose tasks take no step for so long, in real time, is given up; a minute if not set.
     pub give_up_after: Option<Duration>,
@@ -235,7 +236,8 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
     if watch.echo {
         println!("options  {}", options.join("\n         "));
     }
-    let points = RunWatcher::install(&recorder, seed, &plan.buggify, watch.mutant.clone());
+    let points = RunWatcher::install(&recorder, seed, &plan.buggify);
+    planted::plant(watch.mutant.as_deref());
     let (world, client) = build(scenario, seed, &recorder, watch, plan, steps);
     set_clocks(scenario, seed, &world);
     let forgets = watch.plant.as_deref() == Some("client_forgets");

@@ -29,7 +29,7 @@ pub trait SimService: Send + Sync {
         let _ = disk;
     }
 
-    /// Its marks, buggify points and planted bugs: the `POINTS` of its crate.
+    /// Its marks and buggify points: the `POINTS` of its crate.
     fn points(&self) -> Points {
         Points::default()
     }

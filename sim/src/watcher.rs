@@ -1,4 +1,4 @@
-//! The run's side of marks, buggify points and planted bugs ([`ron_core::points`]).
+//! The run's side of marks and buggify points ([`ron_core::points`]).
 //!
 //! Always: what a point does in a run depends on the plan and the seed alone; nothing is bent once the faults
 //! have healed.
@@ -21,7 +21,6 @@ use crate::{
 pub struct RunWatcher {
     recorder: Recorder,
     bent: BTreeMap<String, RefCell<Point>>,
-    mutant: Option<String>,
     /// Everything has healed, or the run is over.
     calm: Cell<bool>,
     over: Cell<bool>,
@@ -35,12 +34,7 @@ struct Point {
 
 impl RunWatcher {
     /// Watches the run of this thread from now on.
-    pub fn install(
-        recorder: &Recorder,
-        seed: u64,
-        bent: &[Bent],
-        mutant: Option<String>,
-    ) -> Rc<RunWatcher> {
+    pub fn install(recorder: &Recorder, seed: u64, bent: &[Bent]) -> Rc<RunWatcher> {
         let point = |bent: &Bent| {
             let point = Point {
                 per_10_000: bent.per_10_000,
@@ -52,7 +46,6 @@ impl RunWatcher {
         let watcher = Rc::new(RunWatcher {
             recorder: recorder.clone(),
             bent: bent.iter().map(point).collect(),
-            mutant,
             calm: Cell::new(false),
             over: Cell::new(false),
         });
@@ -109,9 +102,5 @@ impl Watcher for RunWatcher {
             self.tell(point, "bent".to_owned());
         }
         fires
-    }
-
-    fn planted(&self, mutant: &'static str) -> bool {
-        self.mutant.as_deref() == Some(mutant)
     }
 }

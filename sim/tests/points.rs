@@ -68,5 +68,5 @@ fn a_build_without_planted_bugs_acts_out_none() {
         ..Watch::default()
     };
     let found = (1..=10).any(|seed| run::run(&scenario, seed, &watch).violation().is_some());
-    assert_eq!(found, sim::mutants::PLANTED);
+    assert_eq!(found, sim::planted::COMPILED);
 }

@@ -17,8 +17,6 @@ pub trait Watcher {
     fn drew(&self, point: &'static str) -> bool;
     /// The point was drawn: does it fire this time?
     fn fires(&self, point: &'static str) -> bool;
-    /// Is this the planted bug of the run?
-    fn planted(&self, mutant: &'static str) -> bool;
 }
 
 /// What one place in the code knows about the run of its thread.
@@ -49,7 +47,7 @@ pub fn watch(watcher: Rc<dyn Watcher>) {
 }
 
 /// Runs code that is no part of the run, such as a model that steps the same machines: no point is reached or
-/// bent in it. A planted bug is there all the same, as it would be if somebody had changed the line.
+/// bent in it.
 pub fn apart<T>(work: impl FnOnce() -> T) -> T {
     let before = APART.replace(true);
     let done = work();
@@ -69,10 +67,6 @@ pub fn sometimes(site: &'static LocalKey<Site>, name: &'static str) {
 
 pub fn buggify(site: &'static LocalKey<Site>, name: &'static str) -> bool {
     !is_apart() && decided(site, |watcher| watcher.drew(name)) && ask(|watcher| watcher.fires(name))
-}
-
-pub fn mutant(site: &'static LocalKey<Site>, name: &'static str) -> bool {
-    decided(site, |watcher| watcher.planted(name))
 }
 
 fn is_apart() -> bool {
@@ -103,7 +97,7 @@ fn ask(question: impl FnOnce(&dyn Watcher) -> bool) -> bool {
         .is_some_and(|watcher| question(&*watcher))
 }
 
-#[cfg(all(test, feature = "sim", feature = "mutants"))]
+#[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
 
@@ -122,14 +116,10 @@ mod tests {
         fn fires(&self, _: &'static str) -> bool {
             true
         }
-
-        fn planted(&self, mutant: &'static str) -> bool {
-            mutant == "queue.cap_off_by_one"
-        }
     }
 
     #[test]
-    fn what_runs_apart_reaches_and_bends_nothing_and_has_the_same_bugs() {
+    fn what_runs_apart_reaches_and_bends_nothing() {
         let told = Rc::new(Told(RefCell::default()));
         watch(told.clone());
         let pass = || {
@@ -141,7 +131,6 @@ mod tests {
         assert!(pass());
         assert!(!apart(pass));
         assert_eq!(*told.0.borrow(), ["queue.full", "drew queue.pop_yields"]);
-        assert!(apart(|| crate::mutant!("queue.cap_off_by_one")));
     }
 
     #[test]
@@ -152,8 +141,6 @@ mod tests {
             crate::sometimes!("queue.full");
             assert!(crate::buggify!("queue.pop_yields"));
             assert!(!crate::buggify!("timer.late"));
-            assert!(crate::mutant!("queue.cap_off_by_one"));
-            assert!(!crate::mutant!("queue.close_drops"));
         }
         let told = told.0.borrow();
         assert_eq!(

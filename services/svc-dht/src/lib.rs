@@ -71,19 +71,4 @@ pub mod worker;
 pub const POINTS: ron_core::points::Points = ron_core::points::Points {
     marks: &[],
     buggify: &["dht.read_refused", "dht.route_dropped", "dht.write_refused"],
-    mutants: &[
-        "dht.acked_unwritten",
-        "dht.diversity_ignored",
-        "dht.entry_twice",
-        "dht.expired_returned",
-        "dht.hedges_past_budget",
-        "dht.last_batch_believed",
-        "dht.lookup_never_ends",
-        "dht.names_believed",
-        "dht.network_unchecked",
-        "dht.never_republished",
-        "dht.older_wins",
-        "dht.signature_unchecked",
-        "dht.two_writers",
-    ],
 };

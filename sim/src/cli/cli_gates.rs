@@ -2,10 +2,14 @@
 
 use std::{path::Path, process::ExitCode};
 
+use xtask::mutants::Bug;
+
 use super::{Args, Wrong, load_all, print_failure};
 use crate::{
     coverage::{self, Exempt},
     mutants::{self, Effort, HUNTS, RUNS},
+    planted,
+    run::Watch,
     scenario,
     sweep::{self, Sweep},
 };
@@ -56,21 +60,21 @@ pub fn coverage(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     })
 }
 
-pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
-    if !mutants::PLANTED {
+/// The planted bugs that the command names, or all.
+fn chosen(args: &Args) -> Result<Vec<Bug>, Wrong> {
+    if !planted::COMPILED {
         return Err(Wrong(
             "no bugs are planted in this build; run `cargo mutants-gate`".to_owned(),
         ));
     }
-    let scenarios = load_all(root, &scenario::names(root)?)?;
-    let known = mutants::names(&scenarios);
+    let bugs = xtask::mutants::read(&xtask::tree::root()).map_err(Wrong)?;
     // A word is a bug, or the part of the system before the dot.
     let stands_for = |word: &String, name: &String| {
         name == word || name.split_once('.').is_some_and(|(part, _)| part == word)
     };
-    let strange = |word: &&String| !known.iter().any(|name| stands_for(word, name));
+    let strange = |word: &&String| !bugs.keys().any(|name| stands_for(word, name));
     if let Some(word) = args.names.iter().find(strange) {
-        let known = known.join(", ");
+        let known = bugs.keys().cloned().collect::<Vec<_>>().join(", ");
         return Err(Wrong(format!(
             "no planted bug {word:?}; there are: {known}"
         )));
@@ -78,7 +82,44 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let asked = |name: &String| {
         args.names.is_empty() || args.names.iter().any(|word| stands_for(word, name))
     };
-    let chosen: Vec<&String> = known.iter().filter(|name| asked(name)).collect();
+    Ok(bugs
+        .values()
+        .filter(|bug| asked(&bug.name))
+        .cloned()
+        .collect())
+}
+
+/// Each law that a bug is there to wake speaks up, in the scenario named for it.
+pub fn wake(args: &Args) -> Result<ExitCode, Wrong> {
+    let (mut woken, mut asleep) = (0, 0);
+    for bug in chosen(args)? {
+        let watch = Watch {
+            mutant: Some(bug.name.clone()),
+            ..Watch::default()
+        };
+        for (law, scenario) in &bug.wakes {
+            let name = &bug.name;
+            match mutants::wakes(law, scenario, &watch) {
+                Some(seed) => {
+                    woken += 1;
+                    println!("{law:<30} woken by {name} in {scenario} seed {seed}");
+                }
+                None => {
+                    asleep += 1;
+                    println!("ASLEEP  {law} by {name} in {scenario}");
+                }
+            }
+        }
+    }
+    println!("{woken} woken, {asleep} asleep");
+    Ok(match asleep {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
+    let chosen = chosen(args)?;
     let effort = Effort {
         runs: args.number("--runs")?.unwrap_or(RUNS),
         hunts: args.number("--hunts")?.unwrap_or(HUNTS),
@@ -88,14 +129,15 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         let allowed = "--runs and --hunts take numbers from 1; 0 hunts nothing";
         return Err(Wrong(allowed.to_owned()));
     }
+    let scenarios = load_all(root, &scenario::names(root)?)?;
     println!(
         "{:<34} {:<28} {:<26} median of {} hunts of {} runs at most",
         "planted bug", "caught by", "in", effort.hunts, effort.runs
     );
     let (mut caught, mut missed) = (0, 0);
     let mut alarms = Vec::new();
-    for name in chosen {
-        let hunted = mutants::hunt(&scenarios, Some(name), effort);
+    for bug in chosen {
+        let hunted = mutants::hunt(&scenarios, Some(&bug.name), effort);
         println!("{}", hunted.line());
         alarms.extend(hunted.alarms.iter().cloned());
         if hunted.caught() {

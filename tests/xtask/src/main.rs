@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use xtask::{
-    ci, deps, spec, tidy,
+    ci, deps, mutants, spec, tidy,
     tree::{self, Tree},
 };
 
@@ -15,11 +15,15 @@ usage: cargo xtask COMMAND
   tidy                            check the house rules
   docs [--check]                  write docs/_generated, or fail if it is out of date
   deps                            install the packages that the tests need
+  mutants [--quick | ARGS...]     plant each bug of sim/mutants in a copy of the tree and hunt it
   ci [--list] [STEP...]           run the steps of CI, or those named";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let ["mutants", args @ ..] = &args[..] {
+        return mutants::gate(&tree::root(), args);
+    }
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -94,7 +94,7 @@ fn tracked(root: &Path) -> Option<Vec<String>> {
     (out.status.success() && paths.iter().any(|p| p == "Cargo.toml")).then_some(paths)
 }
 
-fn walked(root: &Path) -> io::Result<Vec<String>> {
+pub fn walked(root: &Path) -> io::Result<Vec<String>> {
     let ignored = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
     let mut paths = Vec::new();
     let mut pending = vec![String::new()];
