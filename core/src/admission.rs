@@ -155,12 +155,8 @@ impl Admission {
         crate::sometimes!("admission.draining");
         self.kernel.not_ready.with(&["draining"]).inc();
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining")
-            .detail("the service is shutting down");
-        let problem = if crate::mutant!("admission.no_retry_after") {
-            problem
-        } else {
-            problem.retry_after(COME_BACK_AFTER)
-        };
+            .detail("the service is shutting down")
+            .retry_after(COME_BACK_AFTER);
         Err(self.refuse(Reject::Draining, problem))
     }
 
@@ -235,20 +231,12 @@ impl Admission {
     ) -> Result<(Request, Deadline, Permit), Problem> {
         self.check_draining()?;
         let deadline = self.check_deadline(request.headers())?;
-        if crate::mutant!("admission.busy_before_rate") {
-            drop(self.enter("other")?);
-        }
         self.check_rate()?;
         let endpoint = request.extensions().get::<MatchedPath>();
         let permit = self.enter(endpoint.map_or("other", MatchedPath::as_str))?;
         self.identify(&mut request)?;
         let mut request = self.guard_body(request)?;
-        let told = if crate::mutant!("admission.handler_sees_full_grant") {
-            Deadline::after(self.env.now(), self.limits.timeout)
-        } else {
-            deadline
-        };
-        request.extensions_mut().insert(told);
+        request.extensions_mut().insert(deadline);
         Ok((request, deadline, permit))
     }
 
@@ -259,23 +247,13 @@ impl Admission {
         permit: Permit,
         answer: impl Future<Output = Result<Response, Infallible>>,
     ) -> Response {
-        let until = if crate::mutant!("admission.deadline_ignored") {
-            Deadline::after(self.env.now(), Duration::MAX)
-        } else {
-            deadline
-        };
-        match self.env.timeout_at(until.instant(), answer).await {
+        match self.env.timeout_at(deadline.instant(), answer).await {
             // A response is in flight until its body has been sent, or given up.
             Ok(Ok(response)) => {
                 response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
             }
             Ok(Err(never)) => match never {},
-            Err(_) => {
-                if crate::mutant!("admission.permit_lost_at_deadline") {
-                    std::mem::forget(permit);
-                }
-                self.deadline_exceeded().into_response()
-            }
+            Err(_) => self.deadline_exceeded().into_response(),
         }
     }
 
@@ -287,8 +265,7 @@ impl Admission {
             .and_then(|v| v.to_str().ok());
         let length: Option<u64> = length.and_then(|v| v.parse().ok());
         let cap = self.limits.body_cap;
-        let allowed = cap + u64::from(crate::mutant!("admission.body_cap_off_by_one"));
-        if length.is_some_and(|length| length > allowed) {
+        if length.is_some_and(|length| length > cap) {
             crate::sometimes!("admission.too_large");
             return Err(fault(BodyFault::TooLarge { cap }));
         }

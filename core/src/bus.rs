@@ -54,12 +54,7 @@ impl Bus {
     pub fn publish(&self, event: KernelEvent) {
         let shared = &self.0.0;
         let wakers = shared.lock().publish(event, shared.capacity);
-        let most = if crate::mutant!("bus.wakes_one") {
-            1
-        } else {
-            usize::MAX
-        };
-        wakers.into_iter().take(most).for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Sees what is published from now on.
@@ -239,9 +234,7 @@ impl Subscriber {
                 Found::Nothing => return Poll::Pending,
                 Found::Lost(lost) => {
                     crate::sometimes!("bus.lagged");
-                    if !crate::mutant!("bus.lag_uncounted") {
-                        self.shared.lagged.fetch_add(lost, Ordering::Relaxed);
-                    }
+                    self.shared.lagged.fetch_add(lost, Ordering::Relaxed);
                     tracing::warn!(lost, "a bus subscriber is too slow and lost events");
                 }
             }

@@ -22,13 +22,9 @@ pub fn replace(disk: &dyn Disk, path: &str, contents: &[u8]) -> io::Result<Arc<d
     let file = disk.open(&beside, Open::Create)?;
     file.set_len(0)?;
     file.write_at(0, contents)?;
-    if !crate::mutant!("durable.unsynced") {
-        file.sync()?;
-    }
+    file.sync()?;
     disk.rename(&beside, path)?;
-    if !crate::mutant!("durable.directory_unsynced") {
-        disk.sync_dir(directory(path))?;
-    }
+    disk.sync_dir(directory(path))?;
     Ok(file)
 }
 
@@ -65,9 +61,7 @@ pub fn settle_length(file: &dyn DiskFile) -> io::Result<()> {
 /// another. A loss of power meanwhile leaves zeros behind the end. Needs a little room.
 pub fn cut_again(file: &dyn DiskFile, len: u64) -> io::Result<()> {
     // There and back: what the system shows already is no change to it, and would not be written.
-    if !crate::mutant!("durable.cut_believed") {
-        file.set_len(len + DETOUR)?;
-    }
+    file.set_len(len + DETOUR)?;
     file.set_len(len)?;
     file.sync()
 }

@@ -115,12 +115,7 @@ impl Lifecycle {
     pub fn gate_reason(&self, name: &str) -> Option<&'static str> {
         let named = self.tasks.values().filter(|t| t.rules.name == name);
         let gates = named.map(|t| t.gate);
-        let gate = if crate::mutant!("lifecycle.gate_of_the_best") {
-            gates.min()?
-        } else {
-            gates.max()?
-        };
-        match gate {
+        match gates.max()? {
             GateState::Open => None,
             GateState::Restarting => Some("restarting"),
             GateState::Flapping => Some("failing again and again"),
@@ -170,11 +165,8 @@ impl Lifecycle {
                 task.state = TaskState::Stopping;
                 let limit = self.deadlines[task.rules.phase];
                 out.push(Action::Stop(id));
-                if !crate::mutant!("lifecycle.stop_alone_untimed") {
-                    out.push(arm(Timer::Stop(id), now, limit));
-                }
+                out.push(arm(Timer::Stop(id), now, limit));
             }
-            TaskState::Waiting if crate::mutant!("lifecycle.waiting_task_not_stopped") => {}
             TaskState::Waiting => self.forget(id, &mut out),
             TaskState::Stopping | TaskState::Aborted => {}
         }
@@ -208,15 +200,13 @@ impl Lifecycle {
         }
         let counts = self.counts.entry(rules.kind).or_default();
         counts.alive -= 1;
-        let unseen = self.stage != Stage::Running && crate::mutant!("lifecycle.panic_uncounted");
-        if how == Ended::Panicked && !unseen {
+        if how == Ended::Panicked {
             counts.panicked += 1;
         }
         if state == TaskState::Stopping && how == Ended::Finished {
             counts.canceled += 1;
         }
-        let done = how == Ended::Finished
-            && (!rules.long_lived || crate::mutant!("lifecycle.return_is_done"));
+        let done = how == Ended::Finished && !rules.long_lived;
         if self.stage == Stage::Running && state == TaskState::Alive && !done {
             self.fail(id, now, rng, &mut out);
         } else {
@@ -237,9 +227,7 @@ impl Lifecycle {
         let mut out = Vec::new();
         match timer {
             Timer::Restart(id) => {
-                if self.state_of(id) == Some(TaskState::Waiting)
-                    && !crate::mutant!("lifecycle.restart_forgotten")
-                {
+                if self.state_of(id) == Some(TaskState::Waiting) {
                     self.start(id, now, &mut out);
                 }
             }
@@ -251,9 +239,7 @@ impl Lifecycle {
                 }
             }
             Timer::Phase(phase) => {
-                if self.stage == (Stage::Draining { phase })
-                    && !crate::mutant!("lifecycle.deadline_ignored")
-                {
+                if self.stage == (Stage::Draining { phase }) {
                     crate::sometimes!("lifecycle.abort_at_deadline");
                     for id in self.living_of(phase) {
                         self.abort(id, &mut out);
@@ -285,7 +271,7 @@ impl Lifecycle {
             task: id,
             incarnation,
         });
-        if task.gate == GateState::Restarting && !crate::mutant!("lifecycle.gate_stuck") {
+        if task.gate == GateState::Restarting {
             set_gate(id, task, GateState::Open, out);
         }
     }
@@ -307,11 +293,10 @@ impl Lifecycle {
         } = task.rules.restart;
         let expired = |at: &Instant| now.saturating_duration_since(*at) >= window;
         let mut recent = task.recent.take().unwrap_or_default();
-        while recent.front().is_some_and(expired) && !crate::mutant!("lifecycle.window_ignored") {
+        while recent.front().is_some_and(expired) {
             recent.pop_front();
         }
-        let over_budget =
-            recent.len() >= max_restarts as usize && !crate::mutant!("lifecycle.budget_ignored");
+        let over_budget = recent.len() >= max_restarts as usize;
         if over_budget && task.rules.escalate == Escalate::Exit {
             self.exit = Exit::Escalated(id);
             out.push(Action::Escalated(id));
@@ -344,13 +329,10 @@ impl Lifecycle {
     fn settle(&mut self, id: TaskId, incarnation: u32, out: &mut Vec<Action>) {
         if let Some(task) = self.tasks.get_mut(&id)
             && task.state == TaskState::Alive
-            && (task.incarnation == incarnation || crate::mutant!("lifecycle.stale_stable_timer"))
+            && task.incarnation == incarnation
         {
             crate::sometimes!("lifecycle.stable_again");
             task.attempt = 0;
-            if crate::mutant!("lifecycle.stable_clears_budget") {
-                task.recent = None;
-            }
             set_gate(id, task, GateState::Open, out);
         }
     }
@@ -361,10 +343,8 @@ impl Lifecycle {
         if (self.tasks.values()).any(|task| task.state == TaskState::Waiting) {
             crate::sometimes!("lifecycle.restart_given_up_in_drain");
         }
-        if !crate::mutant!("lifecycle.restart_in_drain") {
-            self.tasks
-                .retain(|_, task| task.state != TaskState::Waiting);
-        }
+        self.tasks
+            .retain(|_, task| task.state != TaskState::Waiting);
         self.enter(0, now, out);
     }
 
@@ -411,7 +391,7 @@ impl Lifecycle {
         let counts = self.counts.entry(task.rules.kind).or_default();
         counts.aborted += 1;
         if let Stage::Draining { phase } = self.stage {
-            self.records[phase].aborted += u64::from(!crate::mutant!("lifecycle.abort_uncounted"));
+            self.records[phase].aborted += 1;
         }
         out.push(Action::Abort(id));
     }
@@ -420,7 +400,6 @@ impl Lifecycle {
     fn forget(&mut self, id: TaskId, out: &mut Vec<Action>) {
         if let Some(task) = self.tasks.remove(&id)
             && task.gate != GateState::Open
-            && !crate::mutant!("lifecycle.forgotten_gate_stays")
         {
             out.push(Action::GateChanged(id));
         }

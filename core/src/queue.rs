@@ -86,9 +86,6 @@ impl<T, P> Queue<T, P> {
     pub fn close(&self) -> bool {
         let mut line = self.lock();
         let first = line.ring.close();
-        if crate::mutant!("queue.lost_wakeup") {
-            return first;
-        }
         self.settle(line, None);
         first
     }
@@ -278,11 +275,6 @@ impl<T, P> Drop for Consumer<'_, T, P> {
         if self.slot.is_some() {
             let mut line = self.queue.lock();
             let unused = line.leave_consumers(&mut self.slot);
-            if crate::mutant!("queue.cancelled_pop_keeps_wake") {
-                drop(line);
-                drop(unused);
-                return;
-            }
             self.queue.settle(line, unused);
         }
     }

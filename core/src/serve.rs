@@ -212,8 +212,6 @@ impl Server {
     ) -> ServeReport {
         let (env, options) = (&self.0.env, &self.0.options);
         let mut report = ServeReport::default();
-        let unheard = crate::mutant!("serve.stop_unheard").then(Shutdown::new);
-        let stop = unheard.as_ref().unwrap_or(stop);
         let mut stopped = pin!(stop.wait());
         loop {
             let accepted = tokio::select! {
@@ -222,11 +220,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((conn, _))
-                    if self.0.conns().len()
-                        >= options.max_conns
-                            + usize::from(crate::mutant!("serve.one_connection_more")) =>
-                {
+                Ok((conn, _)) if self.0.conns().len() >= options.max_conns => {
                     report.refused_over_limit += 1;
                     options.stats.refused_over_limit.fetch_add(1, Relaxed);
                     refuse(conn, options.tls.is_some());

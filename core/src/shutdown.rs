@@ -81,9 +81,6 @@ impl Waiter<'_> {
         if self.latch.triggered.load(Ordering::Acquire) {
             if self.slot.is_none() {
                 crate::sometimes!("shutdown.asked_late");
-                if crate::mutant!("shutdown.edge") {
-                    return Poll::Pending;
-                }
             }
             return Poll::Ready(());
         }

@@ -34,10 +34,7 @@ impl TokenBucket {
             .saturating_add(gained)
             .min(u128::from(self.full));
         self.level = level as u64;
-        let refused = self.level < TOKEN;
-        if !(refused && crate::mutant!("rate.refills_twice")) {
-            self.at = self.at.max(now);
-        }
+        self.at = self.at.max(now);
         match self.level.checked_sub(TOKEN) {
             Some(rest) => {
                 self.level = rest;

@@ -72,16 +72,12 @@ pub(super) struct Stored(Arc<dyn DiskFile>);
 /// syncs failed, the system goes on to show what the disk never got. Such a file verifies, is built upon, and is
 /// damaged when the power goes. Therefore all of it is written again: it is small, and is read to its end anyway.
 pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
-    if !crate::mutant!("db.name_not_settled") {
-        disk.sync_dir(durable::directory(path))?;
-    }
+    disk.sync_dir(durable::directory(path))?;
     let file = disk.open(path, Open::Existing)?;
-    if !crate::mutant!("db.found_file_not_settled") {
-        // The length first: what is torn beyond the end that the disk knows of would leave one that no database has.
-        // A length itself is never torn.
-        durable::settle_length(file.as_ref())?;
-        durable::settle(file.as_ref(), 0, file.len()?)?;
-    }
+    // The length first: what is torn beyond the end that the disk knows of would leave one that no database has.
+    // A length itself is never torn.
+    durable::settle_length(file.as_ref())?;
+    durable::settle(file.as_ref(), 0, file.len()?)?;
     Ok(Stored(file))
 }
 

@@ -30,11 +30,7 @@ impl<T, W> Line<T, W> {
 
     /// A producer's first try. A newcomer takes no place that is promised to one who waited for it.
     pub fn offer<P: Policy<T>>(&mut self, policy: &P, item: T) -> Offer<P::Accepted, T> {
-        let promised = if crate::mutant!("queue.newcomer_overtakes") {
-            0
-        } else {
-            self.producers.woken()
-        };
+        let promised = self.producers.woken();
         if self.ring.is_closed() || self.ring.room() > promised {
             policy.offer(&mut self.ring, item)
         } else {
@@ -86,9 +82,6 @@ impl<T, W> Line<T, W> {
                 crate::sometimes!("queue.consumer_waits");
                 if self.consumers.is_woken(*slot) {
                     crate::sometimes!("queue.overtaken");
-                    if crate::mutant!("queue.turn_lost") {
-                        return (Poll::Pending, None);
-                    }
                 }
                 (Poll::Pending, self.consumers.park(slot, waker()))
             }

@@ -83,7 +83,7 @@ impl<T> Ring<T> {
             crate::sometimes!("queue.closed_refuses");
             return Err(self.refuse(item, Refusal::Closed));
         }
-        if self.items.len() >= self.cap + usize::from(crate::mutant!("queue.cap_off_by_one")) {
+        if self.items.len() >= self.cap {
             crate::sometimes!("queue.full");
             return Err(self.refuse(item, Refusal::Full));
         }
@@ -108,11 +108,7 @@ impl<T> Ring<T> {
             return None;
         }
         let free = |item: &T| !keep(item);
-        let oldest = if crate::mutant!("queue.drops_newest") {
-            self.items.iter().rposition(free)?
-        } else {
-            self.items.iter().position(free)?
-        };
+        let oldest = self.items.iter().position(free)?;
         self.dropped += 1;
         self.items.remove(oldest)
     }
@@ -124,7 +120,7 @@ impl<T> Ring<T> {
 
     pub fn take(&mut self) -> Option<T> {
         let item = self.items.pop_front()?;
-        self.delivered += u64::from(!crate::mutant!("queue.delivery_uncounted"));
+        self.delivered += 1;
         self.release();
         Some(item)
     }
@@ -143,9 +139,6 @@ impl<T> Ring<T> {
 
     /// Nothing gets in any more; what is in can still be taken. Returns whether it was open.
     pub fn close(&mut self) -> bool {
-        if crate::mutant!("queue.close_drops") {
-            self.items.clear();
-        }
         !std::mem::replace(&mut self.closed, true)
     }
 

@@ -107,10 +107,7 @@ async fn serve_http(notes: &Arc<Notes>, lender: &Lender, router: Router, conn: C
                 Wish::Abort => return Poll::Ready(()),
                 Wish::Finish if !closing => {
                     closing = true;
-                    let busy = notes.seen().in_flight > 0;
-                    if !(busy && crate::mutant!("serve.busy_kept_open")) {
-                        http.as_mut().graceful_shutdown();
-                    }
+                    http.as_mut().graceful_shutdown();
                 }
                 _ => {}
             }

@@ -228,10 +228,6 @@ impl Observe for Lookout {
             return;
         }
         self.match_preface(bytes);
-        let later = self.notes.finished.load(Relaxed) > 0;
-        if later && crate::mutant!("serve.second_head_untimed") {
-            return;
-        }
         if self.notes.in_flight.load(Relaxed) == 0 {
             self.notes.head_open.store(true, Relaxed);
         }

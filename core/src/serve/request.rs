@@ -109,7 +109,6 @@ impl Future for Answer {
         let in_flight = this.in_flight.take();
         if let Some(in_flight) = &in_flight
             && in_flight.notes().left_unread() == Unread::Much
-            && !crate::mutant!("serve.no_close_header")
         {
             // Else the client may send its next request on a connection that is about to close.
             let close = HeaderValue::from_static("close");
@@ -234,9 +233,7 @@ impl HttpBody for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            if !crate::mutant!("serve.body_limit_of_whole") {
-                this.timer = None;
-            }
+            this.timer = None;
             this.over = !matches!(frame, Some(Ok(_)));
             return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
         }

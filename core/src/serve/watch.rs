@@ -75,17 +75,13 @@ impl Watch {
         let was_blocked = self.write_since.is_some();
         self.write_since = match self.write_since {
             _ if !seen.write_blocked => None,
-            Some((since, _)) if crate::mutant!("serve.write_limit_of_whole") => {
-                Some((since, seen.writes))
-            }
             Some((since, writes)) if writes == seen.writes => Some((since, writes)),
             _ => Some((now, seen.writes)),
         };
 
         // A peer that still takes the tail of an answer is not idle.
         let took_something = was_blocked && self.write_since.is_none_or(|(since, _)| since == now);
-        let answered =
-            seen.finished != self.finished && !crate::mutant!("serve.quick_requests_are_idle");
+        let answered = seen.finished != self.finished;
         if !between_requests || answered || took_something {
             self.idle_since = now;
             self.finished = seen.finished;

@@ -266,11 +266,9 @@ impl Crew {
                 }
                 Action::EnterPhase(phase) => self.enter(phase),
                 Action::Stop(id) => {
-                    if !crate::mutant!("supervisor.stop_not_told") {
-                        self.members[&id].stop.trigger();
-                        self.env
-                            .probe("spec.lifecycle.stop", id.0, format_args!(""));
-                    }
+                    self.members[&id].stop.trigger();
+                    self.env
+                        .probe("spec.lifecycle.stop", id.0, format_args!(""));
                 }
                 Action::Abort(id) => self.abort(id),
                 Action::Unready => self.announce(),
@@ -299,11 +297,7 @@ impl Crew {
         let member = (self.members.get_mut(&id)).expect("a task is a member before it starts");
         let context = TaskContext {
             env: self.env.clone(),
-            stop: if incarnation > 0 && crate::mutant!("supervisor.restarted_deaf") {
-                Shutdown::new()
-            } else {
-                member.stop.clone()
-            },
+            stop: member.stop.clone(),
             incarnation,
             worker: member.rules.worker.unwrap_or(0),
         };
@@ -372,8 +366,6 @@ impl Crew {
         tracing::info!(reason, "shutting down");
         if !self.announced {
             self.bus.publish(KernelEvent::Shutdown { reason });
-        } else if crate::mutant!("supervisor.bus_shutdown_skips_latch") {
-            return;
         }
         self.shutdown.trigger();
     }

@@ -103,9 +103,7 @@ pub(super) fn gather(
     let queues = queue_stats(views);
     let depths = queues.iter().map(|(s, _)| (named(s), s.depth as f64));
     let dropped = queues.iter().map(|(s, refusals)| {
-        let refused = if *refusals == Refusals::Dropped
-            && !crate::mutant!("telemetry.dropped_without_refused")
-        {
+        let refused = if *refusals == Refusals::Dropped {
             s.refused
         } else {
             0
@@ -202,9 +200,6 @@ fn sum(samples: impl Iterator<Item = (Vec<String>, f64)>) -> Samples {
     let mut all = BTreeMap::new();
     for (labels, value) in samples {
         let sum = all.entry(labels).or_insert(0.0);
-        if crate::mutant!("telemetry.same_name_replaces") {
-            *sum = 0.0;
-        }
         *sum += value;
     }
     all.into_iter().collect()

@@ -188,11 +188,7 @@ impl Api {
         let (mut parts, body) = request.into_parts();
         let identity = parts.extensions.remove::<Identity>();
         let identity = identity.ok_or_else(|| self.unauthorised(AuthError::MissingCredentials))?;
-        let scopes = match ron_core::mutant!("kms.first_scope_only") {
-            true => &need.scopes()[..need.scopes().len().min(1)],
-            false => need.scopes(),
-        };
-        for scope in scopes {
+        for scope in need.scopes() {
             let allowed = identity.require(scope);
             allowed.map_err(|error| self.unauthorised(error).with("scope", *scope))?;
         }

@@ -26,9 +26,7 @@ pub async fn run(auditor: Arc<Auditor>, context: TaskContext) {
     appender.undo_unfinished().await;
     loop {
         // What is left to tell is told with the end, which may use the reserve.
-        if appender.auditor.queue.is_closed()
-            && (appender.auditor.queue.is_empty() || ron_core::mutant!("kms.queue_left_at_close"))
-        {
+        if appender.auditor.queue.is_closed() && appender.auditor.queue.is_empty() {
             break;
         }
         let wants = appender.auditor.step(|log| log.wants_append());
@@ -84,9 +82,7 @@ impl Appender {
     /// The batch in hand is not written: what it loses is counted.
     fn undo(&self) -> Vec<Act> {
         let lost = self.auditor.step(|log| log.at_stake());
-        if !ron_core::mutant!("kms.failed_batch_uncounted") {
-            self.auditor.metrics.audit_dropped.inc_by(lost as u64);
-        }
+        self.auditor.metrics.audit_dropped.inc_by(lost as u64);
         self.auditor.step(|log| log.handle_append_failed())
     }
 
@@ -130,9 +126,6 @@ impl Appender {
         while let Some(act) = todo.pop_front() {
             match act {
                 Act::Write { at, bytes } => todo.extend(self.write(at, bytes).await),
-                Act::Truncate { .. } if ron_core::mutant!("kms.failed_write_kept") => {
-                    self.auditor.step(|log| log.handle_truncated());
-                }
                 Act::Truncate { len } => self.truncate(len).await,
                 Act::Proceed { ticket, seq, index } => {
                     let index = Some(index);
@@ -171,9 +164,7 @@ impl Appender {
         };
         match written {
             Ok(Ok(())) => {
-                if !ron_core::mutant!("kms.failures_kept") {
-                    self.failures = 0;
-                }
+                self.failures = 0;
                 let acts = auditor.step(|log| log.handle_appended());
                 auditor.spec("spec.kms.audit.appended", auditor.size());
                 auditor.tell_reserved();

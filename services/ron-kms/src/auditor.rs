@@ -213,9 +213,7 @@ impl Auditor {
                     let mut mender = Mender::new(disk.as_ref(), covered, Mending::Write);
                     found.journal.scan(|framed| mender.record(framed.leaf))?;
                 }
-                if let Some(len) = recovered.truncate
-                    && !ron_core::mutant!("kms.torn_tail_kept")
-                {
+                if let Some(len) = recovered.truncate {
                     ron_core::sometimes!("kms.torn_tail_cut");
                     found
                         .journal
@@ -400,13 +398,6 @@ impl Auditor {
         }
         match durable {
             None => Ok(Recorded { seq, index: None }),
-            Some(_) if ron_core::mutant!("kms.answered_before_durable") => Ok(Recorded {
-                seq,
-                index: Some(self.size()),
-            }),
-            Some(durable) if ron_core::mutant!("kms.lost_waiter_believed") => {
-                durable.await.unwrap_or(Ok(Recorded { seq, index: None }))
-            }
             Some(durable) => durable.await.unwrap_or(Err(Trouble::NotWritten)),
         }
     }
@@ -416,9 +407,7 @@ impl Auditor {
         self.metrics.audit_dropped.inc();
         let shed = item.number.as_ref().and_then(|number| number.seq);
         let shed = shed.filter(|_| item.event.may_be_shed());
-        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take())
-            && !ron_core::mutant!("kms.drop_not_told")
-        {
+        if let Some(seq) = item.number.as_mut().and_then(|number| number.seq.take()) {
             // What may not be shed was never let in: its operation comes to nothing.
             match item.event.may_be_shed() {
                 true => {
@@ -469,10 +458,7 @@ impl Auditor {
     }
 
     pub fn is_draining(&self) -> bool {
-        match ron_core::mutant!("kms.drain_begins_late") {
-            true => self.queue.is_closed(),
-            false => self.draining.load(Ordering::Relaxed),
-        }
+        self.draining.load(Ordering::Relaxed)
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -510,10 +496,7 @@ impl Auditor {
             size: head.size,
             root: head.root,
         };
-        let time_s = match ron_core::mutant!("kms.checkpoint_time") {
-            true => self.now_ms() / 1000,
-            false => self.env.wall_ms() / 1000,
-        };
+        let time_s = self.env.wall_ms() / 1000;
         let signed = checkpoint.sign(&self.keys.signing(), time_s);
         let signed = signed.map_err(|error| KmsError::Store(error.to_string()))?;
         Ok(signed.encode().into_bytes())
@@ -546,7 +529,6 @@ impl Auditor {
                         .probe("kms.checkpoint_missed", 0, format_args!("{why}"));
                     self.gate.close(why);
                 }
-                Act::Ready if ron_core::mutant!("kms.checkpoint_gate_stuck") => {}
                 Act::Ready if log.is_ready() => {
                     ron_core::sometimes!("kms.checkpoint_again");
                     self.gate.open();
@@ -580,7 +562,6 @@ impl Drop for Number {
     fn drop(&mut self) {
         if let Some(seq) = self.seq.take()
             && let Some(auditor) = self.auditor.upgrade()
-            && !ron_core::mutant!("kms.abandon_not_told")
         {
             auditor.log.lock().handle_abandoned(seq);
             auditor.spec("spec.kms.audit.abandon", seq);

@@ -81,8 +81,7 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
     for entry in index.visible(&everyone) {
         let limit = engine.config.load().deadline.rotate_ms;
         let deadline = engine.env.now() + std::time::Duration::from_millis(limit);
-        let early = ron_core::mutant!("kms.destroyed_early");
-        let due = |v: &State| matches!(v, State::Scheduled { at_ms } if *at_ms <= now || early);
+        let due = |v: &State| matches!(v, State::Scheduled { at_ms } if *at_ms <= now);
         let is_due = entry.key.versions().values().any(|v| due(&v.state));
         if is_due || !unerased(&entry).is_empty() {
             let done = destroy_due(engine, &everyone, entry.key.kid(), deadline).await;
@@ -105,11 +104,7 @@ pub(crate) async fn housekeep(engine: &Arc<Engine>) {
 }
 
 fn rotates_by_itself(key: &Key, now: u64) -> bool {
-    let may = match ron_core::mutant!("kms.disabled_head_rotated") {
-        true => !key.is_full(),
-        false => key.may_rotate_by_itself(now),
-    };
-    may && key.due_for_rotation(now)
+    key.may_rotate_by_itself(now) && key.due_for_rotation(now)
 }
 
 fn warn_of(kid: &Kid, what: &str, done: Result<(), KmsError>) {
@@ -158,10 +153,7 @@ async fn rotate(
 ) -> Result<Reply, KmsError> {
     let mut key = entry.key.clone();
     let head = key.head();
-    if let Some(expected) = from.filter(|from| match ron_core::mutant!("kms.rotates_twice") {
-        true => *from > head,
-        false => *from != head,
-    }) {
+    if let Some(expected) = from.filter(|from| *from != head) {
         return Err(KmsError::HeadMoved { expected, head });
     }
     let version = key.rotate(engine.env.wall_ms())?;
@@ -213,20 +205,8 @@ async fn set_policy(
 ) -> Result<Reply, KmsError> {
     let (turn, entry) = begin(engine, caller, &kid).await?;
     let mut key = entry.key.clone();
-    let policy = match ron_core::mutant!("kms.policy_merged") {
-        true => Policy {
-            rotate_after_ms: policy
-                .rotate_after_ms
-                .or(entry.key.policy().rotate_after_ms),
-            ..policy
-        },
-        false => policy,
-    };
     key.set_policy(policy)?;
-    let version = match ron_core::mutant!("kms.policy_told_as_before") {
-        true => entry.key.policy().min_version,
-        false => policy.min_version,
-    };
+    let version = policy.min_version;
     let changes = vec![(version, KeyChange::MinVersion { version })];
     commit(engine, turn, key, &caller.actor, changes, None).await
 }

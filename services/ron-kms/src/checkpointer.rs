@@ -60,7 +60,7 @@ pub(crate) async fn finish(auditor: &Auditor) {
     let mut rng = auditor.env.rng();
     let uncovered = || auditor.step(|log| log.size() > log.covered() && log.mismatch().is_none());
     let mut attempt = 0;
-    while uncovered() && !ron_core::mutant!("kms.no_last_checkpoint") {
+    while uncovered() {
         ron_core::sometimes!("kms.last_checkpoint");
         if !checkpoint(auditor, Reserve::Use).await {
             auditor.env.sleep(BACKOFF.delay(attempt, &mut rng)).await;
@@ -134,11 +134,7 @@ fn end(auditor: &Auditor, head: &Head, note: Option<Vec<u8>>) -> bool {
         return false;
     };
     let now_ms = auditor.now_ms();
-    if !ron_core::mutant!("kms.first_note_after_outage_unserved")
-        || auditor.step(|log| log.is_ready())
-    {
-        auditor.published(head.size, note);
-    }
+    auditor.published(head.size, note);
     auditor
         .env
         .probe("kms.checkpointed", head.size, format_args!(""));

@@ -56,9 +56,7 @@ impl ConfigWatch {
     fn apply(&self) {
         let config = (self.source)();
         let ttl = Duration::from_millis(config.verify.cache_ttl_ms);
-        if !ron_core::mutant!("kms.cache_ttl_not_reloaded") {
-            self.engine.verify.lock().set_ttl(ttl);
-        }
+        self.engine.verify.lock().set_ttl(ttl);
         self.writer.lock().publish((*config).clone());
     }
 }

@@ -119,13 +119,6 @@ impl Kms {
             ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
-        if ron_core::mutant!("kms.replay_needs_backend")
-            && !engine.backend_up.load(Ordering::Relaxed)
-        {
-            return Err(KmsError::BackendUnavailable(
-                "the key backend is not available".into(),
-            ));
-        }
         // What was promised before is given again, whatever became of the key or the backend since.
         let op_id = match ask.op_id() {
             None => None,
@@ -168,13 +161,10 @@ impl Kms {
             reply,
             permit,
         };
-        if let Err(Refused { why, item }) = engine.queue.push(job) {
+        if let Err(Refused { why, .. }) = engine.queue.push(job) {
             return Err(match why {
                 Refusal::Full => {
                     ron_core::sometimes!("kms.queue_full");
-                    if ron_core::mutant!("kms.busy_keeps_op_id") {
-                        std::mem::forget(item.op_id);
-                    }
                     KmsError::Busy
                 }
                 Refusal::Closed => KmsError::Draining,
@@ -194,9 +184,6 @@ impl Kms {
         let (kid, context, attest) = match ask {
             Ask::Sign { key, attest, .. } => (key.kid, Vec::new(), attest),
             Ask::Wrap { key, .. } => (key.kid, Vec::new(), false),
-            Ask::DataKey { key, .. } if ron_core::mutant!("kms.data_key_replay_context") => {
-                (key.kid, Vec::new(), false)
-            }
             Ask::DataKey { key, context, .. } => (key.kid, context, false),
             _ => return Err(KmsError::OpIdConflict),
         };
@@ -253,7 +240,7 @@ impl Kms {
             Err(
                 crate::keys::signing::SigningError::BadSignature(_)
                 | crate::keys::signing::SigningError::WrongParts(_),
-            ) => ron_core::mutant!("kms.verifies_anything"),
+            ) => false,
             Err(error) => return Err(error.into()),
         };
         Ok(VerifyReply {
@@ -284,10 +271,7 @@ impl Kms {
     ) -> Result<Attestation, KmsError> {
         let engine = &self.0;
         let index = self.index();
-        let entry = match ron_core::mutant!("kms.attests_for_others") {
-            true => index.get(&key.kid).ok_or(KmsError::NoSuchKey)?,
-            false => index.find(caller, &key.kid)?,
-        };
+        let entry = index.find(caller, &key.kid)?;
         let version = entry.version(&key);
         let held = entry
             .held(version)
@@ -409,9 +393,7 @@ impl Engine {
                     return Err(KmsError::BatchTooLarge { max });
                 }
                 let version = entry.version(key);
-                if !ron_core::mutant!("kms.disabled_signs") {
-                    entry.key.may_sign(version, now)?;
-                }
+                entry.key.may_sign(version, now)?;
                 let quick = |held: &Arc<Held>| self.backend.signs_at_once(&held.material, messages);
                 return Ok(Checked {
                     tenant: entry.tenant.clone(),
@@ -555,13 +537,10 @@ impl Engine {
                 .probe("kms.backend", u64::from(up), format_args!(""));
         }
         match why {
-            None if ron_core::mutant!("kms.backend_gate_stuck") => {}
             None => self.backend_gate.open(),
             Some(why) => {
                 ron_core::sometimes!("kms.backend_away");
-                if !ron_core::mutant!("kms.backend_gate_open") {
-                    self.backend_gate.close(why);
-                }
+                self.backend_gate.close(why);
             }
         }
         up
@@ -623,9 +602,6 @@ impl Ask {
     fn limit(&self, config: &Config) -> Duration {
         Duration::from_millis(match self {
             Ask::Sign { .. } => config.deadline.sign_ms,
-            Ask::DataKey { .. } if ron_core::mutant!("kms.data_key_deadline") => {
-                config.deadline.rotate_ms
-            }
             Ask::Wrap { .. } | Ask::DataKey { .. } => config.deadline.wrap_ms,
             Ask::Unwrap { .. } => config.deadline.unwrap_ms,
             _ => config.deadline.rotate_ms,

@@ -93,9 +93,6 @@ impl KmsError {
             KmsError::BatchTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             KmsError::Invalid(_) => StatusCode::BAD_REQUEST,
             KmsError::BackendDamaged(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            KmsError::Store(_) if ron_core::mutant!("kms.store_trouble_internal") => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
             KmsError::Draining
             | KmsError::WorkerLost
             | KmsError::Nonce(_)
@@ -148,7 +145,6 @@ impl KmsError {
     /// When it makes sense to try again, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
         let retry = match self {
-            KmsError::OpIdInFlight if ron_core::mutant!("kms.in_flight_final") => false,
             KmsError::OpIdInFlight | KmsError::NotCovered { .. } => true,
             KmsError::Nonce(NonceError::BehindLog { .. }) => false,
             KmsError::Audit(log::Refusal::Integrity) => false,

@@ -44,12 +44,7 @@ impl KeyHistory {
             }
             KeyChange::Enabled => State::Enabled,
             KeyChange::Disabled | KeyChange::DestroyCancelled => State::Disabled,
-            KeyChange::DestroyScheduled { at_ms: due } => State::Scheduled {
-                at_ms: match ron_core::mutant!("kms.scheduled_for_when_told") {
-                    true => at_ms,
-                    false => *due,
-                },
-            },
+            KeyChange::DestroyScheduled { at_ms: due } => State::Scheduled { at_ms: *due },
             KeyChange::Destroyed => State::Destroyed { at_ms },
             KeyChange::MinVersion { version } => {
                 told.min_version = told.min_version.max(*version);
@@ -66,9 +61,6 @@ impl KeyHistory {
     /// The key as the log tells it, and the versions whose secret the store never got; `None` if the store
     /// tells the same.
     pub fn reconcile(&self, stored: &Key, now: WallMs) -> Option<(Key, Vec<u32>)> {
-        if ron_core::mutant!("kms.store_not_reconciled") {
-            return None;
-        }
         let mut key = stored.clone();
         let lost = key.follow(self.of(stored)?, now);
         (key != *stored).then_some((key, lost))

@@ -113,10 +113,8 @@ impl Journal {
             }
         }
         // Whoever made them may have been killed before their names were durable.
-        if !ron_core::mutant!("kms.names_believed") {
-            disk.sync_dir(DIR)?;
-            disk.sync_dir("")?;
-        }
+        disk.sync_dir(DIR)?;
+        disk.sync_dir("")?;
         let journal = Journal {
             state: Arc::new(RankedMutex::new(
                 JOURNAL_LOCK,
@@ -176,15 +174,8 @@ impl Journal {
             return Err(JournalError::Outdated);
         }
         let file = state.current(disk)?;
-        let at = match ron_core::mutant!("kms.torn_tail_kept") {
-            true => file.len()?,
-            false => at,
-        };
         file.write_at(at, bytes)?;
-        if !ron_core::mutant!("kms.append_not_synced") {
-            file.sync()?;
-        }
-        Ok(())
+        Ok(file.sync()?)
     }
 
     /// Makes sure of the last batch, which lies between these two, and of the end: if its sync failed, and the process
@@ -192,7 +183,7 @@ impl Journal {
     pub fn settle(&self, from: u64, to: u64) -> io::Result<()> {
         let state = self.state.lock();
         match state.file.as_deref() {
-            Some(file) if !ron_core::mutant!("kms.last_batch_believed") => {
+            Some(file) => {
                 durable::settle_length(file)?;
                 durable::settle(file, from, to)
             }
@@ -209,10 +200,7 @@ impl Journal {
             durable::cut_again(file, len)
         } else {
             file.set_len(len)?;
-            match ron_core::mutant!("kms.cut_unsynced") {
-                true => Ok(()),
-                false => file.sync(),
-            }
+            file.sync()
         };
         state.cut_in_doubt = cut.is_err();
         Ok(cut?)
@@ -243,9 +231,6 @@ impl Journal {
 
     /// Sets room aside, if there is too little.
     pub fn make_reserve(&self, disk: &dyn Disk) -> io::Result<()> {
-        if ron_core::mutant!("kms.no_reserve") {
-            return Ok(());
-        }
         let file = disk.open(RESERVE, Open::Create)?;
         match fill_up(file.as_ref(), self.reserve_bytes) {
             // On a disk that is full already, the service still starts.
@@ -412,7 +397,7 @@ impl<'a> Mender<'a> {
             return;
         }
         let mut files = self.edge.take_full();
-        if self.edge.size() == self.covered && !ron_core::mutant!("kms.partial_tiles_unmended") {
+        if self.edge.size() == self.covered {
             files.extend(self.edge.pending().unwrap_or_default());
         }
         for file in files {
@@ -449,24 +434,16 @@ impl<'a> Mender<'a> {
 const SYNCED_TOGETHER: usize = 64;
 
 fn publish_once(disk: &dyn Disk, files: &[Published], note: &[u8]) -> io::Result<()> {
-    if ron_core::mutant!("kms.checkpoint_before_tiles") {
-        replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;
-    }
     let mut dirs = BTreeSet::new();
     for some in files.chunks(SYNCED_TOGETHER) {
         // All are written before the first is synced: a file system then does much of it in one go.
         let written = some.iter().map(|file| write_tile(disk, &mut dirs, file));
         let written: Vec<_> = written.collect::<io::Result<_>>()?;
         for file in written {
-            if !ron_core::mutant!("kms.tiles_unsynced") {
-                file.sync()?;
-            }
+            file.sync()?;
         }
     }
-    for dir in dirs
-        .iter()
-        .filter(|_| !ron_core::mutant!("kms.tile_names_unsynced"))
-    {
+    for dir in &dirs {
         disk.sync_dir(dir)?;
     }
     replace(disk, CHECKPOINT_NEW, CHECKPOINT, note)?;
@@ -514,14 +491,9 @@ fn replace(disk: &dyn Disk, new: &str, name: &str, bytes: &[u8]) -> io::Result<(
     // Not to the length it shall have, which an attempt that failed may have set without the disk's knowing.
     file.set_len(0)?;
     file.write_at(0, bytes)?;
-    if !ron_core::mutant!("kms.renamed_unsynced") {
-        file.sync()?;
-    }
+    file.sync()?;
     disk.rename(new, name)?;
-    match ron_core::mutant!("kms.rename_not_durable") {
-        true => Ok(()),
-        false => disk.sync_dir(DIR),
-    }
+    disk.sync_dir(DIR)
 }
 
 fn first_entries(bundle: &[u8], width: usize) -> Option<Vec<u8>> {

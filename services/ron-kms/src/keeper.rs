@@ -25,7 +25,6 @@ pub(crate) async fn run(engine: Arc<Engine>, pace: Duration, context: TaskContex
             up = engine.refresh() => up,
         };
         let pause = match up {
-            true if failures > 0 && ron_core::mutant!("kms.no_housekeeping_after_outage") => pace,
             true => {
                 failures = 0;
                 changes::housekeep(&engine).await;

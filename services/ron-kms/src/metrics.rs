@@ -48,13 +48,7 @@ impl Metrics {
             &["action", "code"],
             512,
         );
-        let done = ACTIONS.map(|action| {
-            let counted = match action {
-                "data_key" if ron_core::mutant!("kms.data_key_counted_as_wrap") => "wrap",
-                _ => action,
-            };
-            (action, operations.with(&[counted, "ok"]))
-        });
+        let done = ACTIONS.map(|action| (action, operations.with(&[action, "ok"])));
         Metrics {
             audit_dropped: telemetry.counter(
                 "audit_dropped_total",

@@ -66,11 +66,7 @@ impl Nonces {
                     Ok(nonce) => return Ok(nonce),
                     Err(NonceError::NeedsReserve) => {
                         ron_core::sometimes!("kms.nonces_reserved");
-                        let mark = tracker.reserve(self.range)?;
-                        if ron_core::mutant!("kms.nonces_reserved_early") {
-                            let _ = tracker.reserved(mark);
-                        }
-                        mark
+                        tracker.reserve(self.range)?
                     }
                     Err(error) => {
                         ron_core::sometimes!("kms.nonces_behind_log");
@@ -87,11 +83,6 @@ impl Nonces {
                 // Whoever asked for the same range may have been faster.
                 Ok(()) => drop(tracker.reserved(mark)),
                 Err(error) => {
-                    if matches!(error, KmsError::NotRecorded(_))
-                        && ron_core::mutant!("kms.nonces_used_unlogged")
-                    {
-                        let _ = tracker.reserved(mark);
-                    }
                     tracker.reserve_failed();
                     return Err(error);
                 }
@@ -100,9 +91,6 @@ impl Nonces {
     }
 
     fn open(&self, id: &VersionedKid) -> NonceTracker {
-        if ron_core::mutant!("kms.nonces_start_again") {
-            return NonceTracker::open(0, 0);
-        }
         let stored = self.stored.get(id).copied().unwrap_or(0);
         let name = (id.kid().as_str().to_owned(), id.version());
         let logged = self.logged.get(&name).copied().unwrap_or(0);
@@ -110,18 +98,13 @@ impl Nonces {
     }
 
     async fn make_durable(&self, id: &VersionedKid, mark: u64) -> Result<(), KmsError> {
-        if !ron_core::mutant!("kms.nonce_mark_unstored") {
-            let stored = self.store.raise_nonce(id, mark).await;
-            stored.map_err(|error| KmsError::Store(error.to_string()))?;
-        }
+        let stored = self.store.raise_nonce(id, mark).await;
+        stored.map_err(|error| KmsError::Store(error.to_string()))?;
         let event = Event::NonceMark {
             kid: id.kid().as_str().to_owned(),
             version: id.version(),
             next: mark,
         };
-        if ron_core::mutant!("kms.nonce_mark_unlogged") {
-            return Ok(());
-        }
         let recorded = self.auditor.record(None, event, Vec::new()).await;
         recorded.map(|_| ()).map_err(KmsError::NotRecorded)
     }

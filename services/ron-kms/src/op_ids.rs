@@ -93,11 +93,8 @@ impl OpIds {
         self.expire(now_ms);
         if let Some(entry) = self.entries.get(&id) {
             return match &entry.kept {
-                _ if entry.request != request && !ron_core::mutant!("kms.op_id_for_another") => {
-                    Begin::Conflict
-                }
+                _ if entry.request != request => Begin::Conflict,
                 Some(kept) => Begin::Again(kept.done.clone()),
-                None if ron_core::mutant!("kms.op_id_twice_in_flight") => Begin::New,
                 None => Begin::InFlight,
             };
         }
@@ -166,9 +163,7 @@ impl OpIds {
         while let Some((_, id)) = self.order.first_key_value()
             && let id = *id
             && let Some(entry) = self.entries.get(&id)
-            && (entry.at_ms.saturating_add(KEEP_MS) <= now_ms
-                || (ron_core::mutant!("kms.op_id_expires_early")
-                    && entry.at_ms.saturating_add(1_000) <= now_ms))
+            && entry.at_ms.saturating_add(KEEP_MS) <= now_ms
         {
             self.forget(&id);
         }
@@ -186,10 +181,6 @@ impl OpIds {
                 .and_then(|(_, tenant)| self.tenants.get(tenant))
                 .and_then(|holding| holding.results.first())
                 .and_then(|serial| self.order.get(serial));
-            let oldest = match ron_core::mutant!("kms.op_id_oldest_of_all_leaves") {
-                true => self.order.values().next(),
-                false => oldest,
-            };
             let Some(id) = oldest.copied() else {
                 return;
             };

@@ -34,12 +34,7 @@ impl TenantQuota {
     pub fn try_enter(&self, tenant: &Arc<str>) -> Option<Permit> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(tenant) {
-            Some(count) if *count + 1 >= self.max && ron_core::mutant!("kms.quota_one_short") => {
-                return None;
-            }
-            Some(count) if *count >= self.max && !ron_core::mutant!("kms.quota_ignored") => {
-                return None;
-            }
+            Some(count) if *count >= self.max => return None,
             Some(count) => *count += 1,
             None => {
                 held.insert(tenant.clone(), 1);
@@ -70,7 +65,7 @@ impl Drop for Permit {
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = held.get_mut(&self.tenant) {
             *count -= 1;
-            if *count == 0 || (*count == 1 && ron_core::mutant!("kms.quota_forgets_last")) {
+            if *count == 0 {
                 held.remove(&self.tenant);
             }
         }

@@ -83,8 +83,8 @@ impl KeyRing {
         // A log that does not fit tells nothing that the store could follow; no key is used under it.
         let nothing = KeyHistory::default();
         let history = match auditor.step(|log| log.mismatch().is_some()) {
-            true if !ron_core::mutant!("kms.unfit_log_followed") => &nothing,
-            _ => history,
+            true => &nothing,
+            false => history,
         };
         let log_size = auditor.size();
         let mut followed = Vec::new();
@@ -156,8 +156,7 @@ impl KeyRing {
                     let why = "a change of this key could not be stored: restart the service";
                     return Err(KmsError::Store(why.into()));
                 }
-                let free = state.busy.insert(kid.clone());
-                if free || ron_core::mutant!("kms.two_change_one_key") {
+                if state.busy.insert(kid.clone()) {
                     return Ok(Turn {
                         ring: self.clone(),
                         kid: kid.clone(),
@@ -241,18 +240,8 @@ impl KeyRing {
                 spec.tell("spec.kms.keys.store_failed");
             }
         }
-        let rotated = entry.key.head() > 1;
-        if rotated && stored.is_ok() && ron_core::mutant!("kms.answered_unseen") {
-            drop(state);
-            let (ring, env) = (self.clone(), shared.env.clone());
-            drop(shared.env.spawn("late", async move {
-                env.sleep(STORE_PAUSE).await;
-                KeyIndex::publish_with(&mut ring.shared.state.lock().writer, entry);
-            }));
-            return last.ok_or_else(|| KmsError::Invalid("nothing to change".into()));
-        }
         // A new secret that is not stored must not be used; a state that the log told must be obeyed.
-        if stored.is_ok() || !needs_store || ron_core::mutant!("kms.unstored_secret_used") {
+        if stored.is_ok() || !needs_store {
             let (kid, head) = (entry.key.kid().clone(), entry.key.head());
             KeyIndex::publish_with(&mut state.writer, entry);
             drop(state);

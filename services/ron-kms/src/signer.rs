@@ -43,7 +43,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut open = true;
-    while open || (!running.is_empty() && !ron_core::mutant!("kms.stop_drops_running")) {
+    while open || !running.is_empty() {
         tokio::select! {
             biased;
             Some(()) = running.next(), if !running.is_empty() => {}
@@ -96,10 +96,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
         }
     };
     // Before the answer: whoever has it may ask again at once, and has its place.
-    match result.is_err() && ron_core::mutant!("kms.permit_leaked") {
-        true => std::mem::forget(permit),
-        false => drop(permit),
-    }
+    drop(permit);
     let _ = reply.send(result);
     engine.finished.fetch_add(1, Ordering::Relaxed);
 }
@@ -159,19 +156,10 @@ async fn sign(
     let entry = index.find(caller, &key.kid)?;
     let version = entry.version(&key);
     // Again, at the moment of use: the queue may have been long.
-    if !ron_core::mutant!("kms.disabled_signs") {
-        entry.key.may_sign(version, engine.env.wall_ms())?;
-    }
-    let mut held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
-    if ron_core::mutant!("kms.older_secret_signs") {
-        held = entry.versions.values().next().unwrap_or(held);
-    }
+    entry.key.may_sign(version, engine.env.wall_ms())?;
+    let held = entry.held(version).ok_or(KmsError::NoSuchKey)?;
     spec::used(&engine.env, &held.material.id);
-    let told = match ron_core::mutant!("kms.batch_told_in_part") {
-        true => 1,
-        false => messages.len(),
-    };
-    let digests = messages.iter().take(told).map(digest_of).collect();
+    let digests = messages.iter().map(digest_of).collect();
     let mut operation = operation(Action::Sign, caller, entry, version, digests);
     let attestation = attest.then(|| engine.attester.evidence()).flatten();
     let id = entry.key.id(version).ok_or(KmsError::NoSuchKey)?;
@@ -275,11 +263,7 @@ pub(crate) async fn unwrap(
     entry.key.may_unwrap(key.version(), engine.env.wall_ms())?;
     let held = entry.held(key.version()).ok_or(KmsError::NoSuchKey)?;
     let digests = vec![sha256(context)];
-    let version = match ron_core::mutant!("kms.unwrap_told_as_head") {
-        true => entry.key.head(),
-        false => key.version(),
-    };
-    let operation = operation(Action::Unwrap, caller, entry, version, digests);
+    let operation = operation(Action::Unwrap, caller, entry, key.version(), digests);
     let work = pin!(async {
         let plain = engine.backend.unwrap(&held.material, blob, context).await?;
         Ok::<_, BackendError>(Reply::Unwrapped {
@@ -375,10 +359,7 @@ async fn use_key<E: IntoKms>(
     let reply = result?;
     let Recorded { index, .. } = recorded?.map_err(KmsError::NotRecorded)?;
     // The intent's record names the digests: it is the one worth a proof.
-    let index = match ron_core::mutant!("kms.strict_receipt_of_outcome") {
-        true => index,
-        false => intent.map_or(index, |intent| intent.index),
-    };
+    let index = intent.map_or(index, |intent| intent.index);
     if let (Some(op_id), Some(index)) = (op_id, index) {
         op_id.finish(Done {
             seq,
@@ -386,7 +367,6 @@ async fn use_key<E: IntoKms>(
             result: kept,
         });
     }
-    let index = index.filter(|_| !ron_core::mutant!("kms.receipt_without_index"));
     Ok((reply, Receipt { seq, index }))
 }
 
@@ -445,7 +425,6 @@ fn name_of(action: Action) -> &'static str {
 /// Of the message; a caller's own SHA-256 hash is taken as it is.
 fn digest_of(message: &Message) -> Hash {
     match message {
-        Message::Whole(_) if ron_core::mutant!("kms.another_digest_told") => sha256(b""),
         Message::Whole(bytes) => sha256(bytes),
         Message::Prehashed { digest, .. } => match Hash::try_from(&digest[..]) {
             Ok(hash) => hash,

@@ -37,9 +37,7 @@ impl VerifyCache {
 
     pub fn handle_refreshed(&mut self, now: Instant) {
         self.refreshed = self.refreshed.max(now);
-        if !ron_core::mutant!("kms.outage_never_over") {
-            self.degraded = false;
-        }
+        self.degraded = false;
     }
 
     pub fn handle_failed(&mut self) {
@@ -53,7 +51,7 @@ impl VerifyCache {
     pub fn judge(&self, now: Instant) -> Freshness {
         let age = self.age(now);
         match (age > self.ttl, self.degraded) {
-            (true, _) if !ron_core::mutant!("kms.verify_past_limit") => Freshness::Expired(age),
+            (true, _) => Freshness::Expired(age),
             (_, true) => Freshness::Stale(age),
             (_, false) => Freshness::Fresh,
         }

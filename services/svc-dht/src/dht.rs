@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use ron_core::{Refusal, mutant};
+use ron_core::Refusal;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -97,12 +97,7 @@ impl Dht {
         self.node.check_ready()?;
         let quorum = self.node.config.lookup.value_quorum;
         let found = self.ask(Goal::Value { quorum }, key, deadline, true).await;
-        let late_ms = if mutant!("dht.expired_returned") {
-            6_000
-        } else {
-            0
-        };
-        let now = self.node.env.wall_ms() - late_ms;
+        let now = self.node.env.wall_ms();
         let held = self.node.shelf.value(&key, now);
         let (lookup, remote) = match found {
             Ok(Found {

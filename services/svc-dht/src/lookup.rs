@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ron_core::{Rng, mutant};
+use ron_core::Rng;
 
 use crate::{
     hedge::HedgeBudget,
@@ -145,8 +145,8 @@ impl Lookup {
                 return self.wait_or_end(now, &sight, Why::TooManyRequests);
             }
             if let Some(slow) = sight.unhedged
-                && (sight.hedges < self.rules.beta && hedges.try_take()
-                    || mutant!("dht.hedges_past_budget"))
+                && sight.hedges < self.rules.beta
+                && hedges.try_take()
             {
                 self.mark_hedged(slow);
                 return Next::Probe(self.ask(at, true, now, delay));

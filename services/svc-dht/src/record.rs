@@ -253,9 +253,6 @@ impl Record {
     /// Whether it replaces `other`, a record of the same kind, key and publisher. Of two with one sequence the one that
     /// was made later does, and where a publisher made two at once the order is arbitrary but the same everywhere.
     pub fn supersedes(&self, other: &Record) -> bool {
-        if ron_core::mutant!("dht.older_wins") {
-            return self.seq < other.seq;
-        }
         let rank = |r: &Record| (r.seq, r.created_ms, r.ttl_ms);
         (rank(self), &self.body, &self.signature) > (rank(other), &other.body, &other.signature)
     }

@@ -13,7 +13,6 @@ use std::{
 use ron_core::{
     Env, durable,
     lock::{LockDecl, RankedMutex},
-    mutant,
     seam::{Disk, DiskFile, Open},
     supervisor::TaskContext,
 };
@@ -127,14 +126,10 @@ fn open(
         len = header.len() as u64;
     }
     // What is appended lies behind what was found: a hole in that would hide it.
-    if !mutant!("dht.last_batch_believed") {
-        durable::settle_length(&*file).map_err(failed)?;
-        let last_batch = len.saturating_sub(LONGEST_BATCH);
-        durable::settle(&*file, last_batch, len).map_err(failed)?;
-    }
-    if !mutant!("dht.names_believed") {
-        disk.sync_dir("").map_err(failed)?;
-    }
+    durable::settle_length(&*file).map_err(failed)?;
+    let last_batch = len.saturating_sub(LONGEST_BATCH);
+    durable::settle(&*file, last_batch, len).map_err(failed)?;
+    disk.sync_dir("").map_err(failed)?;
     let recovered = Recovered {
         records: store.records(),
         damaged: scan.damaged,
@@ -244,9 +239,7 @@ impl Keeper {
                 }
             }
         }
-        let written = if mutant!("dht.acked_unwritten") {
-            Ok(())
-        } else if self.dirty {
+        let written = if self.dirty {
             // Something is held that no file has: nothing is acknowledged before all of it is written.
             let whole = journal::compacted(&self.store);
             self.rewrite(&node.env, whole).await

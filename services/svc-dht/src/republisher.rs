@@ -116,10 +116,7 @@ async fn look(dht: &Dht, before_ms: u64, now_ms: u64) {
     let percent = u64::from(node.config.records.republish_percent);
     let mine = mine(dht).await;
     let lag = |r: &Record| now_ms.saturating_sub(moment(r, LATE_PERCENT));
-    let never = ron_core::mutant!("dht.never_republished");
-    let due = mine
-        .iter()
-        .filter(|r| now_ms >= moment(r, percent) && !never);
+    let due = mine.iter().filter(|r| now_ms >= moment(r, percent));
     let mut worst = 0;
     for record in due {
         match renew(dht, record).await {

@@ -16,7 +16,6 @@ use futures_util::FutureExt;
 use ron_core::{
     Env, Queue, Refusal, RejectNew, WaitFor, buggify,
     lock::{LockDecl, RankedMutex},
-    mutant,
     topology::QueueDecl,
     view::{QueueStats, QueueView},
 };
@@ -219,9 +218,6 @@ impl Routes {
         queues.open.insert(index, queue.clone());
         drop(queues);
         let asked = self.0.starts.push(index);
-        if mutant!("dht.two_writers") {
-            let _ = self.0.starts.push(index);
-        }
         debug_assert!(asked.is_ok() || self.0.closed.load(Relaxed));
         queue
     }

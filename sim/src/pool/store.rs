@@ -111,9 +111,6 @@ impl State {
         }
         if self.good_len < bytes.len() as u64 {
             ron_core::sometimes!("pool.tail_cut");
-            if ron_core::mutant!("pool.torn_tail_kept") {
-                self.good_len = bytes.len() as u64;
-            }
         }
         self.suspect = true;
         Ok(file)

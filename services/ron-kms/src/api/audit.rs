@@ -25,11 +25,7 @@ const MOVING: HeaderValue = HeaderValue::from_static("no-cache");
 
 pub fn checkpoint(call: Call) -> Ready<Result<Response, Problem>> {
     let note = call.kms().checkpoint().map_err(refusal);
-    let keep = match ron_core::mutant!("kms.checkpoint_cached") {
-        true => PARTIAL,
-        false => MOVING,
-    };
-    ready(note.map(|note| cached(keep, answer::TEXT, Body::from(note))))
+    ready(note.map(|note| cached(MOVING, answer::TEXT, Body::from(note))))
 }
 
 pub async fn tile(call: Call) -> Result<Response, Problem> {

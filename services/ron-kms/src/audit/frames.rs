@@ -204,11 +204,7 @@ impl Batch {
         covered[4..6].copy_from_slice(&(leaf.len() as u16).to_be_bytes());
         covered[6..10].copy_from_slice(&(attachment.len() as u32).to_be_bytes());
         covered[10..].copy_from_slice(&self.first.to_be_bytes());
-        let checked = match ron_core::mutant!("kms.attachment_unchecked") {
-            true => &[],
-            false => attachment,
-        };
-        check.copy_from_slice(&checksum(&[covered, leaf, checked]));
+        check.copy_from_slice(&checksum(&[covered, leaf, attachment]));
         self.leaves.push(from..bytes.len());
         bytes.extend(attachment);
         self.count += 1;
@@ -330,10 +326,7 @@ impl Scanner {
             rest = &rest[at..];
             match take_frame(rest) {
                 Taken::More if !last => return rest,
-                Taken::Frame { parts, .. }
-                    if parts.batch_first > self.records
-                        || ron_core::mutant!("kms.torn_batch_is_corrupt") =>
-                {
+                Taken::Frame { parts, .. } if parts.batch_first > self.records => {
                     if let Some((_, later)) = &mut self.scan {
                         *later = true;
                     }
@@ -414,11 +407,7 @@ fn take_frame(bytes: &[u8]) -> Taken<'_> {
         leaf,
         attachment,
     };
-    let checked = match ron_core::mutant!("kms.attachment_unchecked") {
-        true => &[],
-        false => attachment,
-    };
-    match checksum(&[covered, leaf, checked]) == check {
+    match checksum(&[covered, leaf, attachment]) == check {
         true => Taken::Frame { length, parts },
         false => Taken::Broken(Broken::BadCheck),
     }

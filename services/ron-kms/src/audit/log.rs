@@ -311,9 +311,6 @@ impl AuditLog {
             }
         }
         self.len += flight.batch.bytes().len() as u64;
-        if ron_core::mutant!("kms.batch_overwritten") && flight.batch.bytes().len() > 4096 {
-            self.len -= 1;
-        }
         if let Some(end) = flight.reserve {
             self.ledger.reserve(end);
         }
@@ -351,17 +348,11 @@ impl AuditLog {
             self.ledger.release(seq);
         }
         for seq in flight.settled {
-            if !ron_core::mutant!("kms.failed_batch_untold") {
-                self.ledger.lose_settled(seq, GapReason::AppendFailed);
-            }
+            self.ledger.lose_settled(seq, GapReason::AppendFailed);
         }
         self.open_intents.extend(flight.outcomes);
-        if !ron_core::mutant!("kms.gap_lost_with_batch") {
-            self.ledger.untell(&flight.lost);
-        }
-        if !ron_core::mutant!("kms.restart_gap_lost_with_batch") {
-            self.restart_gap = flight.restart_gap.or(self.restart_gap);
-        }
+        self.ledger.untell(&flight.lost);
+        self.restart_gap = flight.restart_gap.or(self.restart_gap);
         self.mark = self.mark.take().or(flight.mark);
         let mut acts = vec![Act::Truncate { len: self.len }];
         let trouble = Trouble::NotWritten;
@@ -406,10 +397,7 @@ impl AuditLog {
         let Some(Writing { head, .. }) = self.checkpoints.writing.take() else {
             return Vec::new();
         };
-        self.checkpoints.covered = match ron_core::mutant!("kms.later_records_covered") {
-            true => self.size(),
-            false => head.size,
-        };
+        self.checkpoints.covered = head.size;
         self.checkpoints.last_ms = now_ms;
         self.edge.published(head.size);
         self.mark = Some(head);
@@ -433,9 +421,7 @@ impl AuditLog {
         let deadline = self.limits.checkpoint_deadline_ms;
         match &mut self.checkpoints.writing {
             Some(writing)
-                if !writing.overdue
-                    && now_ms.saturating_sub(writing.started_ms) >= deadline
-                    && !ron_core::mutant!("kms.late_checkpoint_ready") =>
+                if !writing.overdue && now_ms.saturating_sub(writing.started_ms) >= deadline =>
             {
                 writing.overdue = true;
                 self.degrade()
@@ -517,9 +503,6 @@ impl AuditLog {
         }
         if self.needs_reserve() {
             let end = self.ledger.next() + self.limits.reserve;
-            if ron_core::mutant!("kms.reserved_too_early") {
-                self.ledger.reserve(end);
-            }
             flight.tell(wall_ms, Event::Reserve { end });
             flight.reserve = Some(end);
         }

@@ -63,11 +63,7 @@ impl Frontier {
     pub fn push(&mut self, leaf: Hash) {
         let mut hash = leaf;
         // Each trailing one of the size is a peak that the new leaf completes into a larger one.
-        let mut completed = self.size.trailing_ones();
-        if ron_core::mutant!("kms.peaks_of_one_tile") {
-            completed = completed.min(8);
-        }
-        for _ in 0..completed {
+        for _ in 0..self.size.trailing_ones() {
             if let Some(left) = self.peaks.pop() {
                 hash = node_hash(&left, &hash);
             }

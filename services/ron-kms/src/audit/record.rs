@@ -238,9 +238,6 @@ impl Event {
     /// May be dropped under pressure, leaving a gap record. Nothing but a plain use of a key may: changes
     /// of keys, nonce marks and results that a caller may replay are always written before the answer.
     pub fn may_be_shed(&self) -> bool {
-        if ron_core::mutant!("kms.all_may_be_shed") {
-            return true;
-        }
         matches!(self, Event::Operation { operation, .. } if operation.op_id.is_none())
     }
 
@@ -272,8 +269,7 @@ impl Event {
 impl Operation {
     fn fits(&self) -> bool {
         let names = [&self.tenant, &self.kid, &self.alg, &self.actor];
-        let most = MAX_DIGESTS - usize::from(ron_core::mutant!("kms.full_batch_unrecorded"));
-        self.digests.len() <= most && names.into_iter().all(|name| is_name(name))
+        self.digests.len() <= MAX_DIGESTS && names.into_iter().all(|name| is_name(name))
     }
 }
 

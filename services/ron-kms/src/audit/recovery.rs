@@ -119,10 +119,7 @@ impl Recovery {
             (End::Torn(_), None) => Some(scan.valid_len),
             _ => None,
         };
-        let missing = match ron_core::mutant!("kms.restart_gap_forgotten") {
-            true => None,
-            false => self.account.missing(),
-        };
+        let missing = self.account.missing();
         let found = Found {
             frontier: self.frontier,
             edge: self.edge,
@@ -171,16 +168,10 @@ impl Recovery {
                 found: *found,
             }),
             _ if records < covered => Some(Mismatch::Shorter { records, covered }),
-            (_, Some(told))
-                if told.size > covered
-                    && (self.stored != Stored::Absent
-                        || !ron_core::mutant!("kms.lost_checkpoint_believed")) =>
-            {
-                Some(Mismatch::OldCheckpoint {
-                    told: told.size,
-                    covered,
-                })
-            }
+            (_, Some(told)) if told.size > covered => Some(Mismatch::OldCheckpoint {
+                told: told.size,
+                covered,
+            }),
             _ => None,
         }
     }

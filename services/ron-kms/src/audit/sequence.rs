@@ -87,7 +87,7 @@ impl Ledger {
 
     /// It will have no record. Counted once, however often it is reported.
     pub fn lose(&mut self, seq: Seq, reason: GapReason) {
-        if self.outstanding.remove(&seq) && !ron_core::mutant!("kms.gap_not_counted") {
+        if self.outstanding.remove(&seq) {
             self.add_lost(seq, 1, reason);
         }
     }
@@ -139,12 +139,12 @@ impl Ledger {
         let (mut first, mut count) = (first, count);
         if let Some((before, (n, why))) = self.lost.range(..first).next_back()
             && before + n == first
-            && (*why == reason || ron_core::mutant!("kms.gap_reasons_merged"))
+            && *why == reason
         {
             (first, count) = (*before, n + count);
         }
         if let Some((n, why)) = self.lost.get(&(first + count)).copied()
-            && (why == reason || ron_core::mutant!("kms.gap_reasons_merged"))
+            && why == reason
         {
             self.lost.remove(&(first + count));
             count += n;
@@ -197,13 +197,8 @@ impl Account {
 
     /// What an end at this point leaves open.
     pub fn missing(&self) -> Option<Missing> {
-        let (mut first, end) = (self.below, self.end);
-        let mut told: u64 = self.above.iter().map(|(first, end)| end - first).sum();
-        if ron_core::mutant!("kms.restart_gap_from_highest")
-            && let Some((_, highest)) = self.above.last_key_value()
-        {
-            (first, told) = (*highest, 0);
-        }
+        let (first, end) = (self.below, self.end);
+        let told: u64 = self.above.iter().map(|(first, end)| end - first).sum();
         let at_most = end.saturating_sub(first).saturating_sub(told);
         (at_most > 0).then_some(Missing {
             first,

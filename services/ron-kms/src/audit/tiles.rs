@@ -81,10 +81,7 @@ impl Tile {
             return None;
         }
         let index = at / TILE_WIDTH;
-        let mut width = (count - index * TILE_WIDTH).min(TILE_WIDTH) as u16;
-        if ron_core::mutant!("kms.last_tile_by_remainder") && index == (count - 1) / TILE_WIDTH {
-            width = (count % TILE_WIDTH) as u16;
-        }
+        let width = (count - index * TILE_WIDTH).min(TILE_WIDTH) as u16;
         Some(Tile { kind, index, width })
     }
 

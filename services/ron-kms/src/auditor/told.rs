@@ -41,15 +41,7 @@ impl Told {
                 }
                 return;
             }
-            Event::Outcome { seq, .. } => {
-                let mut found = self.intents.remove(seq);
-                if ron_core::mutant!("kms.replay_names_outcome")
-                    && let Some((index, ..)) = &mut found
-                {
-                    *index = record.index;
-                }
-                (*seq, found)
-            }
+            Event::Outcome { seq, .. } => (*seq, self.intents.remove(seq)),
             Event::Operation { seq, operation, .. } => {
                 let op_id = operation.op_id.clone();
                 let found = |op_id| (record.index, operation.tenant.clone(), op_id);
@@ -64,7 +56,6 @@ impl Told {
         };
         if let Some((index, tenant, op_id)) = found
             && !framed.attachment.is_empty()
-            && !ron_core::mutant!("kms.op_ids_forgotten")
         {
             let done = Done {
                 seq,

@@ -179,18 +179,12 @@ impl Key {
     /// Does a signature of this version count? Also below the minimum and while disabled.
     pub fn may_verify(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_use(Use::Sign)?;
-        if ron_core::mutant!("kms.disabled_verifies_not") {
-            return self.check_enabled(version, now);
-        }
         self.check_alive(version, now).map(|_| ())
     }
 
     /// Below the minimum too, since what was wrapped must come back; not while disabled.
     pub fn may_unwrap(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_use(Use::Wrap)?;
-        if ron_core::mutant!("kms.disabled_unwraps") {
-            return self.check_alive(version, now).map(|_| ());
-        }
         self.check_enabled(version, now)
     }
 
@@ -262,9 +256,6 @@ impl Key {
     /// In time only. The version comes back disabled: using it again is a decision of its own.
     pub fn cancel_destroy(&mut self, version: u32, now: WallMs) -> Result<(), Refusal> {
         match self.state(version, now)? {
-            State::Scheduled { .. } if ron_core::mutant!("kms.cancel_enables") => {
-                self.set(version, State::Enabled);
-            }
             State::Scheduled { .. } => self.set(version, State::Disabled),
             State::Destroyed { .. } => return Err(Refusal::Destroyed(version)),
             State::Enabled | State::Disabled => return Err(Refusal::NotScheduled(version)),
@@ -276,8 +267,7 @@ impl Key {
     pub fn destroy_due(&mut self, now: WallMs) -> Vec<u32> {
         let mut due = Vec::new();
         for (&number, version) in &mut self.versions {
-            let early = ron_core::mutant!("kms.destroyed_early");
-            if matches!(version.state, State::Scheduled { at_ms } if at_ms <= now || early) {
+            if matches!(version.state, State::Scheduled { at_ms } if at_ms <= now) {
                 version.state = State::Destroyed { at_ms: now };
                 due.push(number);
             }
@@ -289,10 +279,6 @@ impl Key {
     pub fn follow(&mut self, told: &Told, now: WallMs) -> Vec<u32> {
         let mut lost = Vec::new();
         let end = told.states.last_key_value().map_or(0, |(n, _)| *n);
-        let end = match ron_core::mutant!("kms.number_given_again") {
-            true => 0,
-            false => end,
-        };
         for number in self.head() + 1..=end.min(MAX_VERSIONS as u32) {
             let version = Version {
                 created_ms: now,
@@ -304,15 +290,11 @@ impl Key {
         for (number, state) in &told.states {
             if let Some(version) = self.versions.get_mut(number)
                 && !matches!(version.state, State::Destroyed { .. })
-                && !ron_core::mutant!("kms.state_not_followed")
             {
                 version.state = *state;
             }
         }
-        let minimum = match ron_core::mutant!("kms.minimum_not_followed") {
-            true => 0,
-            false => told.min_version.min(self.head()),
-        };
+        let minimum = told.min_version.min(self.head());
         self.policy.min_version = self.policy.min_version.max(minimum);
         lost
     }
@@ -325,18 +307,12 @@ impl Key {
 
     /// It has as many versions as a key may have.
     pub fn is_full(&self) -> bool {
-        match ron_core::mutant!("kms.one_version_too_many") {
-            true => self.versions.len() > MAX_VERSIONS,
-            false => self.versions.len() >= MAX_VERSIONS,
-        }
+        self.versions.len() >= MAX_VERSIONS
     }
 
     /// The version meant by a caller who names none: the newest that is not destroyed.
     pub fn newest(&self) -> u32 {
-        let alive = |(_, v): &(&u32, &Version)| match ron_core::mutant!("kms.falls_back_to_older") {
-            true => v.state == State::Enabled,
-            false => !matches!(v.state, State::Destroyed { .. }),
-        };
+        let alive = |(_, v): &(&u32, &Version)| !matches!(v.state, State::Destroyed { .. });
         let newest = self.versions.iter().rev().find(alive);
         newest.map_or_else(|| self.head(), |(n, _)| *n)
     }
@@ -344,7 +320,7 @@ impl Key {
     fn may_produce(&self, version: u32, now: WallMs) -> Result<(), Refusal> {
         self.check_enabled(version, now)?;
         let minimum = self.policy.min_version;
-        if version < minimum && !ron_core::mutant!("kms.minimum_ignored") {
+        if version < minimum {
             ron_core::sometimes!("kms.below_minimum");
             return Err(Refusal::BelowMinimum { version, minimum });
         }
@@ -370,9 +346,6 @@ impl Key {
     /// Neither on its way to destruction nor destroyed.
     fn check_alive(&self, version: u32, now: WallMs) -> Result<State, Refusal> {
         match self.state(version, now)? {
-            State::Scheduled { .. } if ron_core::mutant!("kms.scheduled_signs") => {
-                Ok(State::Enabled)
-            }
             State::Scheduled { at_ms } => Err(Refusal::Scheduled { version, at_ms }),
             State::Destroyed { .. } => Err(Refusal::Destroyed(version)),
             alive => Ok(alive),

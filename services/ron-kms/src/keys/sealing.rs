@@ -79,10 +79,7 @@ pub fn imported_secret(
     if plain.len() != aead_of(algorithm)?.key_len() {
         return Err(bad());
     }
-    let version = match ron_core::mutant!("kms.import_derived_alike") {
-        true => id.kid().to_string(),
-        false => id.to_string(),
-    };
+    let version = id.to_string();
     let info = [version.as_bytes()];
     let derived = Salt::new(HKDF_SHA256, b"ron-kms imported key v1").extract(plain.expose());
     let derived = derived.expand(&info, HKDF_SHA256).map_err(|_| bad())?;
@@ -193,10 +190,6 @@ impl SealingKey {
 pub(crate) fn bound_data(id: &VersionedKid, head: &[u8], context: &[u8]) -> Vec<u8> {
     let id = id.to_string();
     let len = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
-    let context = match ron_core::mutant!("kms.context_bound_in_part") {
-        true => &context[..context.len().min(16)],
-        false => context,
-    };
     [head, &len, id.as_bytes(), context].concat()
 }
 

@@ -187,7 +187,7 @@ pub(super) fn raise_log_size(txn: &WriteTransaction, size: u64) -> Result<(), St
     let mut table = txn.open_table(LOG).map_err(DbError::from)?;
     let stored = table.get(LOG_SIZE).map_err(DbError::from)?;
     let stored = stored.map_or(0, |size| size.value());
-    if size > stored || ron_core::mutant!("kms.log_size_lowered") {
+    if size > stored {
         table.insert(LOG_SIZE, size).map_err(DbError::from)?;
     }
     Ok(())
@@ -205,11 +205,7 @@ pub(super) fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), Store
         let inserted = versions.insert((kid, *number), value);
         inserted.map_err(DbError::from)?;
     }
-    let erased = match ron_core::mutant!("kms.one_secret_erased") {
-        true => &change.erased[..change.erased.len().min(1)],
-        false => &change.erased[..],
-    };
-    for number in erased {
+    for number in &change.erased {
         let found = versions.get((kid, *number)).map_err(DbError::from)?;
         if let Some(public) = found.map(|value| value.value().1.to_vec()) {
             let emptied = versions.insert((kid, *number), (&[][..], &public[..]));

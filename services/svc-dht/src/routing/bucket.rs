@@ -10,8 +10,6 @@
 
 use std::sync::Arc;
 
-use ron_core::mutant;
-
 use crate::{
     contact::{Contact, Subnet},
     id::Id,
@@ -233,8 +231,7 @@ impl Bucket {
         }
         self.free_address(&contact, step);
         self.waiting.retain(|w| w.contact.id != contact.id);
-        let known = self.position(&contact.id);
-        let Some(at) = known.filter(|_| !mutant!("dht.entry_twice")) else {
+        let Some(at) = self.position(&contact.id) else {
             let newcomer = Entry::proven(contact, rtt_ms, step.now_s);
             if let Err(refused) = self.admit(newcomer, step) {
                 self.wait_proven(newcomer, refused, step);

@@ -10,8 +10,6 @@
 //! that was heard elsewhere is worth anything; and nodes of two networks never come to an end of it. What costs CPU time
 //! (to sign and to verify) is in calls of its own: `welcome` and the two `check`.
 
-use ron_core::mutant;
-
 use super::{
     cbor::{CborError, Reader, put_array, put_bytes, put_uint},
     envelope::VERSION,
@@ -144,12 +142,8 @@ struct Transcript {
 
 impl Transcript {
     fn parts<T>(&self, with: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let network = match mutant!("dht.network_unchecked") {
-            true => [0; 16],
-            false => self.network.0,
-        };
         with(&[
-            &network,
+            &self.network.0,
             &self.dialler,
             &self.accepter,
             &self.dialler_nonce,
@@ -361,7 +355,7 @@ impl Opened {
         if found != items {
             return Err(HandshakeError::Malformed);
         }
-        if NetworkId(reader.fixed()?) != network && !mutant!("dht.network_unchecked") {
+        if NetworkId(reader.fixed()?) != network {
             return Err(HandshakeError::WrongNetwork);
         }
         Ok(Opened {
