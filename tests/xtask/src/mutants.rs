@@ -76,8 +76,9 @@ pub fn plant(
     tree: &Tree,
     bugs: &BTreeMap<String, Bug>,
 ) -> Result<BTreeMap<String, String>, Vec<String>> {
+    type Spot<'a> = (Range<usize>, &'a str, String);
     let mut wrong = Vec::new();
-    let mut spots: BTreeMap<&str, Vec<(Range<usize>, &str, String)>> = BTreeMap::new();
+    let mut spots: BTreeMap<&str, Vec<Spot>> = BTreeMap::new();
     for (name, bug) in bugs {
         let mut asked = 0;
         for edit in &bug.edit {
