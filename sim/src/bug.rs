@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     calls,
+    oracle::Violation,
     plan::{Plan, Planned},
     run::{self, RunResult, Watch},
     scenario::{Scenario, ScenarioError},
@@ -28,6 +29,9 @@ pub struct Bug {
     pub fingerprint: String,
     /// What it said, for whoever reads the file.
     pub said: String,
+    /// What failed, whatever its numbers; older files have none.
+    #[serde(default)]
+    pub failing: String,
     pub commit: String,
     /// The compiler it was seen with.
     #[serde(default)]
@@ -60,7 +64,7 @@ struct Version {
 }
 
 impl Bug {
-    pub fn new(run: &RunResult, plan: Plan, commit: String) -> Option<Bug> {
+    pub fn new(run: &RunResult, commit: String) -> Option<Bug> {
         let violation = run.violation()?;
         Some(Bug {
             format: FORMAT,
@@ -68,10 +72,11 @@ impl Bug {
             seed: run.seed,
             fingerprint: violation.oracle.to_owned(),
             said: violation.why.clone(),
+            failing: violation.fingerprint(),
             commit,
             toolchain: toolchain(),
             options: run.options.clone(),
-            plan,
+            plan: run.plan.clone(),
         })
     }
 
@@ -93,6 +98,7 @@ impl Bug {
             seed: older.seed,
             fingerprint: older.fingerprint,
             said: older.said,
+            failing: String::new(),
             commit: older.commit,
             toolchain: String::new(),
             options: Vec::new(),
@@ -141,6 +147,12 @@ impl Bug {
         plan
     }
 
+    /// Whether a run fails as this one did.
+    pub fn is_shown_by(&self, violation: &Violation) -> bool {
+        let same = self.failing.is_empty() || self.failing == violation.fingerprint();
+        violation.oracle == self.fingerprint && same
+    }
+
     /// Its scenario, if the plan still fits it.
     pub fn scenario(&self, root: &Path) -> Result<Scenario, ScenarioError> {
         let scenario = Scenario::load(root, &self.scenario)?;
@@ -161,7 +173,7 @@ impl Bug {
         }
         let calls = self.plan.ops.iter().map(|op| &op.call);
         if let Some(call) = calls.into_iter().find(|call| calls::find(call).is_none()) {
-            let known: Vec<_> = calls::CALLS.iter().map(|call| call.name).collect();
+            let known: Vec<_> = crate::services::calls().map(|call| call.name).collect();
             let known = known.join(", ");
             return Err(ScenarioError(format!(
                 "{of}: the plan calls {call:?}, there are: {known}"
@@ -242,6 +254,7 @@ mod tests {
             seed: 7,
             fingerprint: "pool.acked_is_durable".to_owned(),
             said: "item 3 is \"gone\"".to_owned(),
+            failing: "pool.acked_is_durable: item # is \"gone\"".to_owned(),
             commit: "abc".to_owned(),
             toolchain: "1.91".to_owned(),
             options: vec!["pool.put clients=2".to_owned()],

@@ -1,52 +1,25 @@
 //! Every word a scenario may use, and the check that it uses no other.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use ron_core::points::Points;
 
 use crate::{
-    dht::{DhtService, adversary::Adversary},
-    flaky::Flaky,
-    issuer::Issuer,
-    kms::KmsService,
     ops,
-    oracle::{self, ORACLES},
     plan::{self, FAULT_KINDS},
-    pool::PoolService,
     promise,
     scenario::{FaultSpec, Invalid, Scenario, Span, WorkloadSpec},
     service::SimService,
-    swarm,
-    workload::{self, WORKLOAD_KINDS},
+    services, swarm, workload,
 };
 
-/// What `eventually` may ask for.
-pub const CONDITIONS: &[&str] = &["ready", "serves", "finds"];
-
-pub fn services() -> Vec<Arc<dyn SimService>> {
-    vec![
-        Arc::new(PoolService),
-        Arc::new(Flaky),
-        Arc::new(KmsService),
-        Arc::new(DhtService),
-        Arc::new(Adversary),
-        Arc::new(Issuer),
-    ]
-}
-
-pub fn service(name: &str) -> Option<Arc<dyn SimService>> {
-    services()
-        .into_iter()
-        .find(|service| service.name() == name)
-}
+/// Asked of every service by `/readyz`; the other conditions are the services' own.
+pub const READY: &str = "ready";
 
 /// The marks and buggify points of the kernel and of the services of a scenario.
 pub fn points(scenario: &Scenario) -> Vec<Points> {
     let mut all = vec![ron_core::POINTS];
-    for node in &scenario.node {
-        let points = service(&node.service).map(|s| s.points());
-        all.extend(points.filter(|p| !all.contains(p)));
-    }
+    all.extend(services::of(scenario).iter().map(|s| s.points()));
     all
 }
 
@@ -64,12 +37,8 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
     check_sizes(scenario)?;
     let nodes = node_names(scenario);
     for node in &scenario.node {
-        let service = service(&node.service).ok_or_else(|| {
-            let allowed = services()
-                .iter()
-                .map(|s| s.name())
-                .collect::<Vec<_>>()
-                .join(", ");
+        let service = services::find(&node.service).ok_or_else(|| {
+            let allowed = join(services::all().iter().map(|s| s.name()));
             invalid("node.service", &node.service, &allowed)
         })?;
         check_config(&*service, &node.config)?;
@@ -85,26 +54,43 @@ pub fn validate(scenario: &Scenario) -> Result<(), Invalid> {
     for spec in &scenario.fault {
         check_fault(spec, &nodes)?;
     }
-    for name in &scenario.check.always {
-        let allowed = || {
-            ORACLES
-                .iter()
-                .map(|o| o.name)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        oracle::find(name).ok_or_else(|| invalid("check.always", name, &allowed()))?;
-    }
+    check_exceptions(scenario)?;
+    let conditions = || {
+        [READY]
+            .into_iter()
+            .chain(services::conditions().map(|c| c.name))
+    };
     for name in &scenario.check.eventually.hold {
-        if !CONDITIONS.contains(&name.as_str()) {
-            return Err(invalid(
-                "check.eventually.hold",
-                name,
-                &CONDITIONS.join(", "),
-            ));
+        if !conditions().any(|known| known == name) {
+            let allowed = join(conditions().collect::<BTreeSet<_>>().into_iter());
+            return Err(invalid("check.eventually.hold", name, &allowed));
         }
     }
     Ok(())
+}
+
+/// An exception names a law that would hold here, and why it does not.
+fn check_exceptions(scenario: &Scenario) -> Result<(), Invalid> {
+    let laws = services::laws_of(scenario);
+    for (name, why) in &scenario.check.except {
+        if !laws.iter().any(|law| law.name == name) {
+            let allowed = join(laws.iter().map(|law| law.name));
+            return Err(invalid("check.except", name, &allowed));
+        }
+        if why.trim().is_empty() {
+            return Err(Invalid {
+                word: name.clone(),
+                text: format!(
+                    "check.except: {name:?} is excepted without a reason; allowed: a law and why it does not hold here"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// A range is allowed if both of its ends are.
@@ -172,11 +158,7 @@ pub const CLIENT_NODE: &str = "client";
 
 fn check_workload(spec: &WorkloadSpec, nodes: &[String]) -> Result<(), Invalid> {
     let kind = workload::find(&spec.kind).ok_or_else(|| {
-        let allowed = WORKLOAD_KINDS
-            .iter()
-            .map(|k| k.name)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let allowed = join(services::workloads().map(|k| k.name));
         invalid("workload.kind", &spec.kind, &allowed)
     })?;
     if let Some(on) = &spec.on {
@@ -202,11 +184,7 @@ fn check_fault(spec: &FaultSpec, nodes: &[String]) -> Result<(), Invalid> {
         .iter()
         .find(|k| k.name == spec.kind)
         .ok_or_else(|| {
-            let allowed = FAULT_KINDS
-                .iter()
-                .map(|k| k.name)
-                .collect::<Vec<_>>()
-                .join(", ");
+            let allowed = join(FAULT_KINDS.iter().map(|k| k.name));
             invalid("fault.kind", &spec.kind, &allowed)
         })?;
     check_node("fault.on", &spec.on, nodes)?;

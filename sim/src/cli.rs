@@ -1,9 +1,9 @@
 //! The `sim` command: list, run, sweep and what follows from a failure. Wrong words get one line and exit code 2; a violation exits 1.
 
-mod explain;
-mod models;
-
 mod cli_gates;
+mod explain;
+mod interrupt;
+mod models;
 
 use std::{path::Path, process::ExitCode};
 
@@ -11,8 +11,9 @@ use crate::{
     bug::Bug,
     catalogue, conformance,
     run::{self, RunResult, Watch},
+    say,
     scenario::{self, Scenario, ScenarioError},
-    shrink,
+    services, shrink,
     sweep::{self, Sweep},
 };
 
@@ -59,9 +60,13 @@ pub fn main(args: &[String]) -> ExitCode {
 fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
     let root = scenario::root();
     let Some((command, rest)) = args.split_first() else {
-        println!("{USAGE}");
+        say!("{USAGE}");
         return Ok(ExitCode::SUCCESS);
     };
+    if rest.iter().any(|word| word == "--help" || word == "-h") {
+        say!("{}", usage_of(command).unwrap_or(USAGE.to_owned()));
+        return Ok(ExitCode::SUCCESS);
+    }
     match command.as_str() {
         "list" => list(&root, &Args::parse(rest, &[])?),
         "run" => run_one(
@@ -93,7 +98,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
         "explore" => models::explore(&Args::parse(rest, &["--port"])?),
         "words" => words(&Args::parse(rest, &[])?),
         "help" | "--help" | "-h" => {
-            println!("{USAGE}");
+            say!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
         other => Err(Wrong(format!(
@@ -102,36 +107,55 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
     }
 }
 
+/// The lines about one command.
+fn usage_of(command: &str) -> Option<String> {
+    let begins = format!("  sim {command}");
+    let own = USAGE.lines().skip_while(|line| {
+        line.strip_prefix(&begins)
+            .is_none_or(|rest| rest.starts_with(char::is_alphanumeric))
+    });
+    let mut lines: Vec<&str> = own.collect();
+    let end = lines
+        .iter()
+        .skip(1)
+        .position(|line| !line.starts_with("     "))?;
+    lines.truncate(end + 1);
+    Some(lines.join("\n"))
+}
+
 fn list(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     args.no_names("list")?;
     for name in scenario::names(root)? {
         let scenario = Scenario::load(root, &name)?;
-        println!("{name:<28} {}", scenario.about);
+        say!("{name:<28} {}", scenario.about);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn words(args: &Args) -> Result<ExitCode, Wrong> {
     args.no_names("words")?;
-    for service in catalogue::services() {
-        println!("service    {}", service.name());
+    for service in services::all() {
+        say!("service    {}", service.name());
     }
-    for kind in crate::workload::WORKLOAD_KINDS {
-        println!("workload   {:<24} {}", kind.name, kind.keys.join(", "));
+    for kind in services::workloads() {
+        say!("workload   {:<24} {}", kind.name, kind.keys.join(", "));
     }
     for kind in crate::plan::FAULT_KINDS {
-        println!(
+        say!(
             "fault      {:<24} on, at_s, times{}{}",
             kind.name,
             if kind.keys.is_empty() { "" } else { ", " },
             kind.keys.join(", ")
         );
     }
-    for kind in crate::oracle::ORACLES {
-        println!("oracle     {:<28} {}", kind.name, kind.law);
+    for kind in services::laws() {
+        say!("law        {:<28} {}", kind.name, kind.law);
     }
-    for condition in catalogue::CONDITIONS {
-        println!("condition  {condition}");
+    say!("condition  {}", catalogue::READY);
+    for service in services::all() {
+        for condition in service.conditions() {
+            say!("condition  {:<28} of {}", condition.name, service.name());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -144,7 +168,7 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     let scenario = Scenario::load(root, name)?;
     let seed = args.number("--seed")?.unwrap_or(1);
-    println!(
+    say!(
         "replay   {}      (commit {})",
         replay_line(&scenario, seed),
         commit()
@@ -166,21 +190,22 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     match run.violation() {
         None => {
             let live = run.live_after.unwrap_or_default();
-            println!(
+            say!(
                 "safety ok ({} oracles, {} events) · liveness ok in {:.3} s",
                 run.record.oracles,
                 run.record.events,
                 live.as_secs_f64()
             );
-            for line in conformance::summary(&scenario.check.always, &run.record.marks) {
-                println!("{line}");
+            let laws: Vec<_> = scenario.laws().iter().map(|law| law.name).collect();
+            for line in conformance::summary(&laws, &run.record.marks) {
+                say!("{line}");
             }
         }
         Some(_) => print_failure(&scenario, &run),
     }
     let (simulated, wall) = (run.record.simulated.as_secs_f64(), run.wall.as_secs_f64());
-    println!("trace {}", run.record.hash);
-    println!(
+    say!("trace {}", run.record.hash);
+    say!(
         "{simulated:.1} s simulated in {:.1} ms ({:.0}x at {:.1} requests per simulated second)",
         wall * 1000.0,
         simulated / wall.max(1e-9),
@@ -200,7 +225,7 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         ));
     };
     let scenario = Scenario::load(root, name)?;
-    println!(
+    say!(
         "replay   {}      (commit {})",
         replay_line(&scenario, seed),
         commit()
@@ -212,12 +237,12 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     let run = run::run(&scenario, seed, &watch);
     let Some(violation) = run.violation() else {
-        println!("{name} seed {seed} passes: there is nothing to shrink");
+        say!("{name} seed {seed} passes: there is nothing to shrink");
         return Ok(ExitCode::SUCCESS);
     };
     print_failure(&scenario, &run);
-    let shrunk = shrink::shrink(&scenario, seed, &run.plan, violation.oracle, &watch);
-    println!(
+    let shrunk = shrink::shrink(&scenario, seed, &run.plan, &violation.fingerprint(), &watch);
+    say!(
         "shrunk  {} faults → {}, {} operations → {} in {} runs ({:.1} s{})",
         shrunk.from,
         shrunk.plan.faults.len(),
@@ -237,17 +262,20 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         } else {
             "fails otherwise without it"
         };
-        println!("needed  {planned}   ({without})");
+        say!("needed  {planned}   ({without})");
     }
     for bent in &shrunk.plan.buggify {
-        println!("needed  {bent}");
+        say!("needed  {bent}");
     }
-    let bug = Bug::new(&run, shrunk.plan, commit()).expect("the run failed");
+    let bug = Bug::new(&shrunk.run, commit()).unwrap_or_else(|| {
+        // A run that fails by chance of the machine alone is filed as it was.
+        Bug::new(&run, commit()).expect("the run failed")
+    });
     let path = root.join("bugs").join(bug.file_name());
     let saved = std::fs::create_dir_all(root.join("bugs"))
         .and_then(|()| std::fs::write(&path, bug.to_text()));
     saved.map_err(|e| Wrong(format!("{}: cannot be written: {e}", path.display())))?;
-    println!("saved   {}", path.display());
+    say!("saved   {}", path.display());
     Ok(ExitCode::FAILURE)
 }
 
@@ -265,25 +293,27 @@ fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         ..Watch::default()
     };
     let (scenario, run) = bug.replay(root, &watch)?;
-    println!("trace {}", run.record.hash);
+    say!("trace {}", run.record.hash);
     match run.violation() {
         Some(violation) => {
-            let same = if violation.oracle == bug.fingerprint {
+            let same = if bug.is_shown_by(violation) {
                 "reproduced"
             } else {
                 "fails, but otherwise"
             };
-            println!("FAILED  {}: {violation}", scenario.name);
-            println!(
+            say!("FAILED  {}: {violation}", scenario.name);
+            say!(
                 "{same}: filed as {} at commit {}",
-                bug.fingerprint, bug.commit
+                bug.fingerprint,
+                bug.commit
             );
             Ok(ExitCode::FAILURE)
         }
         None => {
-            println!(
+            say!(
                 "no longer reproduces: {} was filed at {}",
-                bug.fingerprint, bug.commit
+                bug.fingerprint,
+                bug.commit
             );
             Ok(ExitCode::SUCCESS)
         }
@@ -301,13 +331,14 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         progress: true,
         plant: args.value("--plant").map(str::to_owned),
         mutant: args.value("--mutant").map(str::to_owned),
+        stop: interrupt::flag(),
     };
     if sweep.seeds == 0 {
         return Err(Wrong(
             "--seeds 0 runs nothing; it takes a number from 1".to_owned(),
         ));
     }
-    println!(
+    say!(
         "replay   any seed of this sweep: SIM_SEED=N cargo test -p sim NAME   (or sim run NAME --seed N)"
     );
     let result = sweep::sweep(&scenarios, &sweep, |run| {
@@ -318,7 +349,7 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         print_failure(scenario, run);
     });
     for (name, share) in &result.by_scenario {
-        println!(
+        say!(
             "{name:<28} {:>7} seeds {:>4} violations {:>9} requests {:>8.0}x real time on one core {:>7.1} ms a seed",
             share.seeds,
             share.violations,
@@ -327,9 +358,17 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
             share.wall.as_secs_f64() * 1e3 / share.seeds.max(1) as f64,
         );
     }
-    println!("{}", result.requests_line());
-    println!("{}", result.ops_line());
-    println!("{}", result.closing_line());
+    say!("{}", result.requests_line());
+    say!("{}", result.ops_line());
+    say!("{}", result.closing_line());
+    if result.seeds < sweep.seeds {
+        say!(
+            "interrupted after {} of {} seeds",
+            result.seeds,
+            sweep.seeds
+        );
+        return Ok(ExitCode::from(interrupt::EXIT));
+    }
     Ok(if result.violations > 0 {
         ExitCode::FAILURE
     } else {
@@ -356,11 +395,12 @@ fn load_all(root: &Path, names: &[String]) -> Result<Vec<Scenario>, Wrong> {
     Ok(scenarios)
 }
 
-/// The commit of the checkout that this was built from: a seed means nothing without it.
+/// The commit of the checkout whose scenarios are run: a seed means nothing without it.
 fn commit() -> String {
-    let folder = env!("CARGO_MANIFEST_DIR");
     let git = std::process::Command::new("git")
-        .args(["-C", folder, "describe", "--always", "--dirty"])
+        .arg("-C")
+        .arg(scenario::root())
+        .args(["describe", "--always", "--dirty"])
         .output();
     let told = git.ok().filter(|out| out.status.success());
     told.map_or_else(
@@ -376,7 +416,7 @@ pub fn replay_line(scenario: &Scenario, seed: u64) -> String {
 
 /// Says what broke, where, and how to see it again.
 pub fn print_failure(scenario: &Scenario, run: &RunResult) {
-    println!("{}", failure_text(scenario, run));
+    say!("{}", failure_text(scenario, run));
 }
 
 pub fn failure_text(scenario: &Scenario, run: &RunResult) -> String {

@@ -1,15 +1,12 @@
 //! Conformance: a model steps along with a run, and the first step that is none of its behaviours fails it.
 //!
 //! A service tells what it does as probes named `spec.MODEL.EVENT`. They are no part of the trace and are
-//! built only where a scenario lists the oracle `model.MODEL`. A [`Reading`] says what each event means to
+//! built only where the law `model.MODEL` is watched. A [`Reading`] says what each event means to
 //! the model: a step that it must allow, or something seen that its state must agree with. Always: each start
 //! of a process is followed from the model's beginning, or, where the model itself tells of crashes, from where
 //! the process before it ended; a run without a single event fails.
 
-pub mod kms_audit;
-pub mod kms_keys;
 pub mod lifecycle;
-pub mod queue;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +18,7 @@ use stateright::Model;
 
 use crate::{
     oracle::{Oracle, Verdict, WorldView},
+    services,
     trace::{Event, What},
 };
 
@@ -319,24 +317,17 @@ pub struct Followed {
     pub steps: &'static [&'static str],
 }
 
-pub const FOLLOWED: &[Followed] = &[
-    Followed {
-        model: kms_audit::Follow::MODEL,
-        steps: kms_audit::Follow::STEPS,
-    },
-    Followed {
-        model: kms_keys::Follow::MODEL,
-        steps: kms_keys::Follow::STEPS,
-    },
-    Followed {
-        model: lifecycle::Follow::MODEL,
-        steps: lifecycle::Follow::STEPS,
-    },
-    Followed {
-        model: queue::Follow::MODEL,
-        steps: queue::Follow::STEPS,
-    },
-];
+impl Followed {
+    pub const fn by<R: Reading>() -> Followed {
+        Followed {
+            model: R::MODEL,
+            steps: R::STEPS,
+        }
+    }
+}
+
+/// What every service is compared with.
+pub const KERNEL: &[Followed] = &[Followed::by::<lifecycle::Follow>()];
 
 /// The mark under which a run's record counts a step of a model.
 pub fn mark(model: &str, step: &str) -> String {
@@ -373,12 +364,12 @@ pub fn transitions_seen(marks: &BTreeMap<String, u64>) -> Vec<Coverage> {
         }
         coverage
     };
-    FOLLOWED.iter().map(of).collect()
+    services::followed().map(of).collect()
 }
 
 /// A line for each model that a run was compared with: how many kinds of its steps were taken.
-pub fn summary(oracles: &[String], marks: &BTreeMap<String, u64>) -> Vec<String> {
-    let compared = |c: &Coverage| oracles.iter().any(|o| *o == format!("model.{}", c.model));
+pub fn summary(laws: &[&str], marks: &BTreeMap<String, u64>) -> Vec<String> {
+    let compared = |c: &Coverage| laws.iter().any(|o| *o == format!("model.{}", c.model));
     let line = |c: Coverage| {
         let (seen, total) = (c.seen.len(), c.total());
         let steps: u64 = c.seen.values().sum();

@@ -5,7 +5,9 @@
 
 pub mod adversary;
 pub mod calls;
+mod models;
 pub mod oracle;
+mod workloads;
 
 use std::{
     io,
@@ -29,8 +31,12 @@ use svc_dht::{
 };
 
 use crate::{
-    service::{ProcessContext, SimService, read_config},
+    calls::CallKind,
+    models::ModelKind,
+    oracle::OracleKind,
+    service::{Condition, ProcessContext, SimService, read_config},
     trace::StopReport,
+    workload::WorkloadKind,
 };
 
 /// Of the local API.
@@ -42,6 +48,22 @@ pub const PEER_PORT: u16 = 7490;
 pub const IDENTITY: &str = "identity.key";
 
 pub struct DhtService;
+
+const CONDITIONS: &[Condition] = &[
+    Condition {
+        name: "serves",
+        patience: Duration::from_millis(500),
+        check: |q| Box::pin(async move { calls::serves(&q.clients, &q.on, q.patience).await }),
+    },
+    Condition {
+        name: "finds",
+        // A lookup may have to go around the dead.
+        patience: Duration::from_secs(5),
+        check: |q| {
+            Box::pin(async move { calls::finds(&q.clients, &q.on, q.share, q.patience).await })
+        },
+    },
+];
 
 impl SimService for DhtService {
     fn name(&self) -> &'static str {
@@ -58,6 +80,26 @@ impl SimService for DhtService {
 
     fn points(&self) -> Points {
         svc_dht::POINTS
+    }
+
+    fn laws(&self) -> &'static [OracleKind] {
+        oracle::LAWS
+    }
+
+    fn workloads(&self) -> &'static [WorkloadKind] {
+        workloads::WORKLOADS
+    }
+
+    fn calls(&self) -> &'static [CallKind] {
+        calls::CALLS
+    }
+
+    fn conditions(&self) -> &'static [Condition] {
+        CONDITIONS
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        models::MODELS
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {

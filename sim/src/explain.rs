@@ -31,7 +31,7 @@ pub struct Need {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Without {
     Passes,
-    /// The same oracle speaks: the fault is not needed.
+    /// The same oracle says the same: the fault is not needed.
     FailsAllTheSame,
     /// Another oracle speaks.
     FailsOtherwise(&'static str),
@@ -72,7 +72,9 @@ pub fn explain(scenario: &Scenario, seed: u64, plan: &Plan, plant: Option<&str>)
         let sibling = run::run_plan(scenario, seed, &watch, rest);
         let without = match sibling.violation() {
             None => Without::Passes,
-            Some(other) if other.oracle == violation.oracle => Without::FailsAllTheSame,
+            Some(other) if other.fingerprint() == violation.fingerprint() => {
+                Without::FailsAllTheSame
+            }
             Some(other) => Without::FailsOtherwise(other.oracle),
         };
         if without == Without::Passes {

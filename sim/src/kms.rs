@@ -5,10 +5,13 @@
 
 pub mod backend;
 pub mod calls;
+pub mod conformance;
+mod models;
 pub mod oracle;
 pub mod pedant;
 pub mod plain_log;
 pub mod token;
+mod workloads;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -39,16 +42,27 @@ use ron_kms::{
 
 use self::backend::SimBackend;
 use crate::{
+    calls::CallKind,
+    conformance::Followed,
     disk::{Image, SimDisk},
     metrics_page,
-    service::{ProcessContext, SettingsFile, SimService, as_flags},
+    models::ModelKind,
+    oracle::OracleKind,
+    service::{Condition, ProcessContext, SettingsFile, SimService, as_flags},
     trace::StopReport,
+    workload::WorkloadKind,
 };
 
 pub const PORT: u16 = 7480;
 pub const STORE_FILE: &str = "keys.redb";
 
 pub struct KmsService;
+
+const CONDITIONS: &[Condition] = &[Condition {
+    name: "serves",
+    patience: Duration::from_millis(500),
+    check: |q| Box::pin(async move { calls::serves(&q.clients, &q.on, q.patience).await }),
+}];
 
 impl SimService for KmsService {
     fn name(&self) -> &'static str {
@@ -72,6 +86,30 @@ impl SimService for KmsService {
 
     fn points(&self) -> Points {
         ron_kms::POINTS
+    }
+
+    fn laws(&self) -> &'static [OracleKind] {
+        oracle::LAWS
+    }
+
+    fn workloads(&self) -> &'static [WorkloadKind] {
+        workloads::WORKLOADS
+    }
+
+    fn calls(&self) -> &'static [CallKind] {
+        calls::CALLS
+    }
+
+    fn conditions(&self) -> &'static [Condition] {
+        CONDITIONS
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        models::MODELS
+    }
+
+    fn followed(&self) -> &'static [Followed] {
+        conformance::FOLLOWED
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {

@@ -1,6 +1,5 @@
-//! Every model of the project in one list, so that one command checks them all and another explores one.
-//!
-//! A service adds a line to [`MODELS`]. A model counts as checked only if all of its states were visited.
+//! Models, so that one command checks them all and another explores one: the kernel's are here, a service registers its
+//! own ([`crate::services`]). A model counts as checked only if all of its states were visited.
 
 use std::{
     fmt::{Debug, Write as _},
@@ -16,10 +15,6 @@ use ron_core::{
         queue::{Id, WorkQueue},
     },
 };
-use ron_kms::{
-    audit::log::Policy,
-    models::audit::{AuditWorld, TIGHT},
-};
 use stateright::{Checker, Expectation, Model};
 
 pub struct ModelKind {
@@ -30,7 +25,8 @@ pub struct ModelKind {
     pub explore: fn(SocketAddr),
 }
 
-pub const MODELS: &[ModelKind] = &[
+/// The kernel's.
+pub const KERNEL: &[ModelKind] = &[
     ModelKind {
         name: "lifecycle",
         about: "tasks that panic, hang and return; restarts, drain, shutdown at any moment",
@@ -61,22 +57,10 @@ pub const MODELS: &[ModelKind] = &[
         check: || check(queue(1, wait_then_drop())),
         explore: |addr| explore(queue(1, wait_then_drop()), addr),
     },
-    ModelKind {
-        name: "kms.audit.shed",
-        about: "the audit log that counts what it cannot record; crashes and failing writes at any point",
-        check: || check(audit(Policy::Shed)),
-        explore: |addr| explore(audit(Policy::Shed), addr),
-    },
-    ModelKind {
-        name: "kms.audit.strict",
-        about: "the audit log that answers nothing it has not recorded",
-        check: || check(audit(Policy::Strict)),
-        explore: |addr| explore(audit(Policy::Strict), addr),
-    },
 ];
 
 pub fn find(name: &str) -> Option<&'static ModelKind> {
-    MODELS.iter().find(|kind| kind.name == name)
+    crate::services::models().find(|kind| kind.name == name)
 }
 
 /// What the checker found.
@@ -182,7 +166,8 @@ where
     }
 }
 
-fn explore<M>(model: M, addr: SocketAddr)
+/// Serves the explorer of a model.
+pub fn explore<M>(model: M, addr: SocketAddr)
 where
     M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync> + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
@@ -213,22 +198,6 @@ fn wait_then_drop() -> WaitThenDropOldest<Id> {
     }
 }
 
-fn audit(policy: Policy) -> AuditWorld {
-    AuditWorld {
-        policy,
-        limits: TIGHT,
-        operations: 2,
-        kept: 1,
-        crashes: 1,
-        failures: 1,
-        drops: 1,
-        abandons: u8::from(policy == Policy::Strict),
-        checkpoints: 1,
-        follows: false,
-        flaw: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ron_core::models::queue::{Flaw, NO_LOSS};
@@ -254,14 +223,5 @@ mod tests {
         assert!(checked.holds(), "{}", checked.row("queue.reject"));
         assert!(checked.states > 500 && checked.depth > 5 && checked.properties.len() >= 6);
         assert!(checked.row("queue.reject").ends_with("holds"));
-    }
-
-    #[test]
-    fn names_are_unique_and_say_what_they_are_about() {
-        let mut names: Vec<_> = MODELS.iter().map(|kind| kind.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), MODELS.len());
-        assert!(MODELS.iter().all(|kind| !kind.about.is_empty()));
     }
 }

@@ -255,7 +255,7 @@ mod tests {
         let root = crate::scenario::root();
         let mut scenario = Scenario::load(&root, "late-subscriber").expect("it is there");
         // Of a service that is not there: it has nothing to compare, and fails.
-        scenario.check.always = vec!["model.kms.audit".to_owned()];
+        scenario.check.only = Some("model.kms.audit".to_owned());
         let effort = Effort {
             runs: 2,
             hunts: 1,

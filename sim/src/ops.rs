@@ -25,7 +25,7 @@ pub struct Op {
     pub client: u32,
     /// The node it is sent to.
     pub on: String,
-    /// What is asked for: one of [`calls::CALLS`].
+    /// What is asked for: a call that a service registered.
     pub call: String,
     /// Which thing it is about; unique among the operations that make one.
     pub key: u64,

@@ -5,9 +5,12 @@
 //! that each oracle can be seen to notice.
 
 mod api;
+mod calls;
 pub mod config;
+pub mod conformance;
 mod drills;
 pub mod log;
+mod oracle;
 mod store;
 pub mod topology;
 mod worker;
@@ -38,8 +41,12 @@ use ron_core::{
 pub use self::worker::FLOOD;
 use self::{config::PoolConfig, store::Store, topology::Parts, worker::Job};
 use crate::{
-    service::{ProcessContext, SimService, read_config},
+    calls::CallKind,
+    conformance::Followed,
+    oracle::OracleKind,
+    service::{Condition, ProcessContext, SimService, read_config},
     trace::StopReport,
+    workload::WorkloadKind,
 };
 
 pub const NAME: &str = "pool";
@@ -47,6 +54,12 @@ pub const LOG_FILE: &str = "items.log";
 pub const PORT: u16 = 7000;
 
 pub struct PoolService;
+
+const CONDITIONS: &[Condition] = &[Condition {
+    name: "serves",
+    patience: Duration::from_millis(500),
+    check: |q| Box::pin(async move { calls::serves(&q.clients, &q.on, q.patience).await }),
+}];
 
 impl SimService for PoolService {
     fn name(&self) -> &'static str {
@@ -63,6 +76,26 @@ impl SimService for PoolService {
 
     fn points(&self) -> Points {
         crate::POINTS
+    }
+
+    fn laws(&self) -> &'static [OracleKind] {
+        oracle::LAWS
+    }
+
+    fn workloads(&self) -> &'static [WorkloadKind] {
+        calls::WORKLOADS
+    }
+
+    fn calls(&self) -> &'static [CallKind] {
+        calls::CALLS
+    }
+
+    fn conditions(&self) -> &'static [Condition] {
+        CONDITIONS
+    }
+
+    fn followed(&self) -> &'static [Followed] {
+        conformance::FOLLOWED
     }
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {

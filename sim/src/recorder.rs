@@ -14,7 +14,7 @@ use crate::{
     detail::{Detail, Message},
     net::NodeId,
     oracle::{Oracle, Violation, WorldView},
-    timer,
+    say, timer,
     trace::{Event, Outcome, Trace, What},
 };
 
@@ -101,7 +101,7 @@ impl Recorder {
         let name = node.map_or("world", |n| state.node_names[n.0 as usize].as_str());
         state.trace.push(&event, name);
         if state.echo && event.what.matters() {
-            println!("{:>9.3}s {:<8} {}", at.as_secs_f64(), name, event.what);
+            say!("{:>9.3}s {:<8} {}", at.as_secs_f64(), name, event.what);
         }
         state.mark(&event.what);
         for oracle in &mut state.oracles {

@@ -11,23 +11,26 @@ use std::{
 };
 
 use crate::{
-    catalogue::{self, CLIENT_NODE},
+    catalogue::{self, CLIENT_NODE, READY},
     executor::{self, Simulation},
     faults,
     felt::Fate,
     net::{Link, NodeId},
     ops,
-    oracle::{self, LIVE_AGAIN, NO_HANG, NO_PANIC, Violation},
+    oracle::{LIVE_AGAIN, NO_HANG, NO_PANIC, Violation},
     plan::{self, Plan},
     planted,
     recorder::{Record, Recorder},
+    say,
     scenario::Scenario,
     seed,
+    service::Question,
+    services,
     steps::Steps,
     swarm, timer,
     trace::{Outcome, What},
     watcher::RunWatcher,
-    workload::{self, Clients, Item},
+    workload::{self, Clients},
     world::{Status, World},
 };
 
@@ -222,11 +225,7 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
         ..
     } = run;
     let seed = *seed;
-    let oracles = scenario
-        .check
-        .always
-        .iter()
-        .map(|name| (oracle::find(name).expect("validated").make)());
+    let oracles = scenario.laws().into_iter().map(|law| (law.make)());
     let recorder = Recorder::new(oracles.collect(), watch.keep_lines, watch.echo);
     if watch.detail {
         recorder.keep_detail();
@@ -234,7 +233,7 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
     *shared.lock().unwrap() = Some(recorder.clone());
     let options = run.options();
     if watch.echo {
-        println!("options  {}", options.join("\n         "));
+        say!("options  {}", options.join("\n         "));
     }
     let points = RunWatcher::install(&recorder, seed, &plan.buggify);
     planted::plant(watch.mutant.as_deref());
@@ -247,7 +246,7 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
     for (node, _) in world.service_nodes() {
         world.start(node);
     }
-    live_within(&world, &clients, &["ready"], START_WITHIN, "at the start").await;
+    live_within(&world, &clients, &[READY], START_WITHIN, "at the start").await;
     let sampling = {
         let world = world.clone();
         // A look takes as long as there are nodes; in a large world it is taken less often.
@@ -390,7 +389,7 @@ fn build(
         world.net().tap(move |message| recorder.message(message));
     }
     for spec in &scenario.node {
-        let service = catalogue::service(&spec.service).expect("validated");
+        let service = services::find(&spec.service).expect("validated");
         let config = swarm::settled(&spec.config, plan.sizes.get(&spec.name));
         for n in 1..=spec.count {
             let name = if n == 1 {
@@ -480,36 +479,30 @@ async fn missing(
     nodes: &[(NodeId, u16)],
     at: usize,
 ) -> Option<String> {
+    /// Of whoever asks for readiness.
     const PATIENCE: Duration = Duration::from_millis(500);
-    /// A lookup may have to go around the dead.
-    const FIND_PATIENCE: Duration = Duration::from_secs(5);
-    let dht = |node: &NodeId| world.service_of(*node) == svc_dht::topology::NAME;
-    let finders: Vec<NodeId> = nodes.iter().map(|(node, _)| *node).filter(dht).collect();
     let (node, port) = nodes[at];
-    let name = world.name(node);
-    let to = format!("{name}:{port}");
+    let (name, service) = (world.name(node), world.service_of(node));
+    let conditions = services::find(service).map_or(&[][..], |s| s.conditions());
     for condition in hold {
-        let (outcome, body) = match *condition {
-            "ready" => clients.exchange(&to, "/readyz", "GET", PATIENCE).await,
-            "serves" if world.service_of(node) == ron_kms::topology::NAME => {
-                crate::kms::calls::serves(clients, &name, PATIENCE).await
-            }
-            "serves" if finders.contains(&node) => {
-                crate::dht::calls::serves(clients, &name, PATIENCE).await
-            }
-            "finds" => match finders.iter().position(|finder| *finder == node) {
-                Some(index) => {
-                    let share = (index, finders.len());
-                    crate::dht::calls::finds(clients, &name, share, FIND_PATIENCE).await
-                }
-                None => continue,
-            },
-            "serves" => {
-                let item = Item::new(clients.fresh_key());
-                let outcome = clients.put(&name, item, PATIENCE).await;
-                (outcome, bytes::Bytes::new())
-            }
-            other => unreachable!("{other} was validated"),
+        let (outcome, body) = if *condition == READY {
+            let to = format!("{name}:{port}");
+            clients.exchange(&to, "/readyz", "GET", PATIENCE).await
+        } else {
+            let own = conditions.iter().find(|known| known.name == *condition);
+            let Some(own) = own else { continue };
+            let alike = nodes
+                .iter()
+                .filter(|(n, _)| world.service_of(*n) == service);
+            let before = nodes[..at].iter();
+            let before = before.filter(|(n, _)| world.service_of(*n) == service);
+            (own.check)(Question {
+                clients: clients.clone(),
+                on: name.clone(),
+                share: (before.count(), alike.count()),
+                patience: own.patience,
+            })
+            .await
         };
         if outcome != Outcome::Answered(200) {
             let body = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();

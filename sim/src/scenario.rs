@@ -15,7 +15,9 @@ use serde::Deserialize;
 
 use crate::{
     catalogue,
+    oracle::{self, OracleKind},
     seed::{self, SimRng},
+    services,
 };
 
 #[derive(Clone, Debug, Deserialize)]
@@ -36,6 +38,7 @@ pub struct Scenario {
     pub fault: Vec<FaultSpec>,
     #[serde(default)]
     pub swarm: SwarmSpec,
+    #[serde(default)]
     pub check: CheckSpec,
     #[serde(default)]
     pub seeds: SeedsSpec,
@@ -168,14 +171,18 @@ pub struct FaultSpec {
     pub beyond_promise: bool,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// All laws of the kernel and of the services that take part hold; what is checked besides.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct CheckSpec {
-    pub always: Vec<String>,
+    /// For a test of one law: nobody else speaks.
+    #[serde(skip)]
+    pub only: Option<String>,
+    /// Laws that do not hold here, each with the reason.
+    pub except: BTreeMap<String, String>,
     pub eventually: Eventually,
     /// Probes that at least one seed of a test must reach: a run that never comes near its subject
     /// proves nothing.
-    #[serde(default)]
     pub sometimes: Vec<String>,
 }
 
@@ -184,6 +191,15 @@ pub struct CheckSpec {
 pub struct Eventually {
     pub within_s: f64,
     pub hold: Vec<String>,
+}
+
+impl Default for Eventually {
+    fn default() -> Self {
+        Eventually {
+            within_s: 10.0,
+            hold: vec![catalogue::READY.to_owned()],
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -324,6 +340,31 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The laws that are watched: all that hold here but those that the file excepts.
+    pub fn laws(&self) -> Vec<&'static OracleKind> {
+        if let Some(only) = &self.check.only {
+            return oracle::find(only).into_iter().collect();
+        }
+        let mut laws = services::laws_of(self);
+        laws.retain(|law| !self.check.except.contains_key(law.name));
+        laws
+    }
+
+    /// Whether no fault strikes in any of its runs.
+    pub fn is_calm(&self) -> bool {
+        self.fault.is_empty()
+    }
+
+    /// Whether tasks panic and nothing else goes wrong, if anything does.
+    pub fn only_tasks_fail(&self) -> bool {
+        self.fault.iter().all(|fault| fault.kind == "task.panic")
+    }
+
+    /// Whether a fault of this kind may strike.
+    pub fn has_fault(&self, kind: &str) -> bool {
+        self.fault.iter().any(|fault| fault.kind == kind)
+    }
+
     /// What `sometimes` lists and no seed reached. A run that never came near its subject proves nothing.
     pub fn unreached(&self, marks: &BTreeMap<String, u64>) -> Vec<&str> {
         let listed = self.check.sometimes.iter().map(String::as_str);
@@ -414,12 +455,16 @@ pub fn is_of_a_service(name: &str) -> bool {
 /// Not a scenario: what need not be covered, see [`crate::coverage`].
 pub const COVERAGE: &str = "coverage.toml";
 
-/// Where the scenarios of this checkout lie.
+/// Where the scenarios lie: as `SIM_SCENARIOS` says, or those of the project that holds the current folder, or of the
+/// checkout this was built from.
 pub fn root() -> PathBuf {
-    std::env::var_os("SIM_SCENARIOS").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")),
-        PathBuf::from,
-    )
+    if let Some(told) = std::env::var_os("SIM_SCENARIOS") {
+        return told.into();
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut around = here.ancestors().map(|folder| folder.join("scenarios"));
+    let own = around.find(|folder| folder.join(COVERAGE).is_file());
+    own.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
-//! What a service must bring to live in a simulated world.
+//! What a service must bring to live in a simulated world; it registers in [`crate::services`].
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use ron_core::{
     Env,
     config::{ConfigErrors, Settings, Sources},
@@ -12,7 +16,16 @@ use ron_core::{
     view::QueueView,
 };
 
-use crate::{chaos::Chaos, disk::SimDisk, trace::StopReport};
+use crate::{
+    calls::CallKind,
+    chaos::Chaos,
+    conformance::Followed,
+    disk::SimDisk,
+    models::ModelKind,
+    oracle::OracleKind,
+    trace::{Outcome, StopReport},
+    workload::{Clients, WorkloadKind},
+};
 
 /// A service as the simulator starts it: the same wiring as its binary, on another Env.
 pub trait SimService: Send + Sync {
@@ -34,8 +47,57 @@ pub trait SimService: Send + Sync {
         Points::default()
     }
 
+    /// Its laws. They hold in every scenario that it takes part in, unless the file names an exception.
+    fn laws(&self) -> &'static [OracleKind] {
+        &[]
+    }
+
+    /// What clients may be told to do to it.
+    fn workloads(&self) -> &'static [WorkloadKind] {
+        &[]
+    }
+
+    /// Each single request that its workloads are made of.
+    fn calls(&self) -> &'static [CallKind] {
+        &[]
+    }
+
+    /// What `eventually` may ask of it besides `ready`.
+    fn conditions(&self) -> &'static [Condition] {
+        &[]
+    }
+
+    /// Models of its own that `sim models` checks.
+    fn models(&self) -> &'static [ModelKind] {
+        &[]
+    }
+
+    /// Those that a run is compared with step by step.
+    fn followed(&self) -> &'static [Followed] {
+        &[]
+    }
+
     /// Runs one process until it has stopped.
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport>;
+}
+
+/// Something that must hold on a node once everything has healed.
+pub struct Condition {
+    pub name: &'static str,
+    /// An answer after this is no answer.
+    pub patience: Duration,
+    /// Finds out by asking the node; 200 means that it holds.
+    pub check: fn(Question) -> BoxFuture<'static, (Outcome, Bytes)>,
+}
+
+/// Who asks whom whether a condition holds.
+pub struct Question {
+    pub clients: Clients,
+    /// The node, by name.
+    pub on: String,
+    /// Its place among the nodes of its service, and how many they are: what all of them must know can be shared out.
+    pub share: (usize, usize),
+    pub patience: Duration,
 }
 
 /// A node's `config` table read as a service's settings, with the service's own checks.

@@ -1,7 +1,7 @@
 //! Shrinking: from a plan that fails to one from which nothing can be left out.
 //!
 //! Delta debugging over faults, bent points and operations together, then over their values, under one
-//! fingerprint: a smaller plan counts only if the same oracle speaks. The result is 1-minimal: without any one
+//! fingerprint: a smaller plan counts only if the same oracle says the same, but for numbers. The result is 1-minimal: without any one
 //! of its parts the run passes, or fails otherwise; unless time ran out, which is said.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::{
     ops::Op,
     plan::{Fault, Plan, Planned},
     promise::LASTS_AT_LEAST_MS,
-    run::{self, Watch},
+    run::{self, RunResult, Watch},
     scenario::Scenario,
     swarm::Bent,
 };
@@ -19,6 +19,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     pub plan: Plan,
+    /// The run of that plan.
+    pub run: RunResult,
     /// How many faults and operations there were.
     pub from: usize,
     pub from_ops: usize,
@@ -41,7 +43,7 @@ enum Part {
 /// How long the search may take; what it has by then is the result.
 const BUDGET: Duration = Duration::from_secs(50);
 
-/// Shrinks the plan of a run that `fingerprint` (an oracle) has spoken in.
+/// Shrinks the plan of a run that failed with this [fingerprint](crate::oracle::Violation::fingerprint).
 pub fn shrink(
     scenario: &Scenario,
     seed: u64,
@@ -54,12 +56,12 @@ pub fn shrink(
     let mut verdict = |parts: &[Part]| {
         runs += 1;
         let run = run::run_plan(scenario, seed, watch, assemble(plan, parts));
-        run.violation().map(|violation| violation.oracle)
+        run.violation().map(|violation| violation.fingerprint())
     };
     // Past its budget nothing fails any more, so the search ends with what it has.
     let in_time = || begin.elapsed() < BUDGET;
     let mut fails =
-        |parts: &[Part]| in_time() && verdict(parts).is_some_and(|oracle| oracle == fingerprint);
+        |parts: &[Part]| in_time() && verdict(parts).is_some_and(|told| told == fingerprint);
     let mut smallest = minimal(&parts(plan), &mut fails);
     smaller_values(&mut smallest, &mut fails);
     // A smaller value may have made something else superfluous.
@@ -72,8 +74,10 @@ pub fn shrink(
         .filter(faults)
         .map(|n| verdict(&without(&smallest, *n)).is_none())
         .collect();
+    let smallest = assemble(plan, &smallest);
     Shrunk {
-        plan: assemble(plan, &smallest),
+        run: run::run_plan(scenario, seed, watch, smallest.clone()),
+        plan: smallest,
         from: plan.faults.len(),
         from_ops: plan.ops.len(),
         runs,

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Mutex,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,6 +24,8 @@ pub struct Sweep {
     pub progress: bool,
     pub plant: Option<String>,
     pub mutant: Option<String>,
+    /// Once it is set no further seed is begun.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What a sweep found, in figures.
@@ -105,7 +110,7 @@ pub fn sweep(
     std::thread::scope(|scope| {
         for _ in 0..sweep.jobs.max(1) {
             scope.spawn(|| {
-                loop {
+                while !sweep.stop.load(Ordering::Relaxed) {
                     let Some((scenario, seed)) = deal.lock().unwrap().next() else {
                         return;
                     };

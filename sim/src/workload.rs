@@ -5,10 +5,11 @@
 mod kinds;
 
 use std::{
+    any::{Any, TypeId},
     collections::BTreeMap,
     fmt::{self, Write as _},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,23 +17,22 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use ron_core::{Env, deadline::REQUEST_TIMEOUT, seam::BoxFuture, seam::HttpError};
+use ron_core::{Env, seam::BoxFuture, seam::HttpError};
 use serde::Deserialize;
 
 use crate::{
-    dht, kms,
     net::NodeId,
     ops::Draft,
     plan::matches,
     problems,
     scenario::{Span, WorkloadSpec},
     seed::{self, SimRng},
-    timer,
+    services, timer,
     trace::{Outcome, What},
     world::World,
 };
 
-pub use kinds::WORKLOAD_KINDS;
+pub use kinds::{ANY_SERVICE, KEYED, PACED, burst, paced, with_keys};
 
 /// A workload kind of the catalogue.
 pub struct WorkloadKind {
@@ -52,7 +52,7 @@ pub enum Work {
 }
 
 pub fn find(kind: &str) -> Option<&'static WorkloadKind> {
-    WORKLOAD_KINDS.iter().find(|k| k.name == kind)
+    services::workloads().find(|k| k.name == kind)
 }
 
 /// What all workloads of a run share.
@@ -66,8 +66,8 @@ pub struct Clients {
     next_request: Arc<AtomicU64>,
     next_key: Arc<AtomicU64>,
     forgetful: bool,
-    kms: Arc<kms::calls::Known>,
-    dht: Arc<dht::calls::Known>,
+    /// What the clients of each service have learnt, by the type that holds it.
+    known: Arc<Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
 
 /// A request of a service's own, with its method and body.
@@ -78,35 +78,12 @@ pub struct Asked<'a> {
     pub method: &'static str,
     pub path: &'a str,
     pub body: Bytes,
-    /// Told as an ingress in front of the service would.
-    pub tenant: Option<&'a str>,
-    /// What `Authorization` says.
-    pub authorization: Option<&'a str>,
+    /// Headers besides the content types: who asks, and by what right.
+    pub headers: &'a [(&'static str, &'a str)],
 }
-
-/// Whom an ingress lets change the process.
-pub const OPERATORS: &str = "operators";
 
 /// Keys of what is stored outside the plan, to see whether a node serves.
 const FIRST_KEY_OUTSIDE: u64 = 1 << 40;
-
-/// An item to store.
-pub struct Item {
-    pub key: u64,
-    pub body: Bytes,
-    /// Told to the server, which may answer no later.
-    pub deadline: Option<Duration>,
-}
-
-impl Item {
-    pub fn new(key: u64) -> Self {
-        Item {
-            key,
-            body: Bytes::from_static(b"{}"),
-            deadline: None,
-        }
-    }
-}
 
 impl Clients {
     /// `forgetful` plants a client that never notes one of its outcomes.
@@ -125,8 +102,7 @@ impl Clients {
             next_request: Arc::default(),
             next_key: Arc::new(AtomicU64::new(FIRST_KEY_OUTSIDE)),
             forgetful,
-            kms: Arc::default(),
-            dht: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -139,9 +115,13 @@ impl Clients {
         }
     }
 
-    /// What the clients of ron-kms have learnt.
-    pub fn kms(&self) -> &Arc<kms::calls::Known> {
-        &self.kms
+    /// What the clients of a service have learnt in this run, in a type of the service's own.
+    pub fn known<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
+        let mut known = self.known.lock().unwrap();
+        let held = known
+            .entry(TypeId::of::<K>())
+            .or_insert_with(|| Arc::new(K::default()));
+        held.clone().downcast().expect("held by its type")
     }
 
     /// The world they live in, to look at: what a token is worth depends on its clocks.
@@ -149,42 +129,22 @@ impl Clients {
         &self.world
     }
 
-    /// What the clients of svc-dht have learnt.
-    pub fn dht(&self) -> &Arc<dht::calls::Known> {
-        &self.dht
-    }
-
     /// One request to a node's service, noted with its outcome.
     pub async fn ask(&self, on: &str, asked: Asked<'_>, timeout: Duration) -> (Outcome, Bytes) {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
-        let (op, key) = (asked.op, asked.key);
-        self.note(What::Request { request, op, key });
         let to = &self.addresses[on];
         let mut message = http::Request::builder()
             .method(asked.method)
             .uri(format!("http://{to}{}", asked.path))
             .header("content-type", "application/json")
             .header("accept", "application/json");
-        if let Some(tenant) = asked.tenant {
-            let scopes = match tenant {
-                OPERATORS => "ops:admin",
-                _ => "kms:sign,kms:verify,kms:wrap,kms:unwrap,kms:rotate,kms:read",
-            };
-            message = message
-                .header("x-user", "sim")
-                .header("x-groups", scopes)
-                .header("x-tenant", tenant);
-        }
-        if let Some(text) = asked.authorization {
-            message = message.header("authorization", text);
+        for (name, value) in asked.headers {
+            message = message.header(*name, *value);
         }
         let message = message.body(asked.body).expect("a valid request");
-        let (outcome, body) = self.send_judged(message, timeout).await;
-        self.note(What::Outcome {
-            request,
-            outcome: outcome.clone(),
-        });
-        (outcome, body)
+        let (outcome, _, body) = self
+            .ask_whole((asked.op, asked.key), message, timeout)
+            .await;
+        (outcome, body.unwrap_or_default())
     }
 
     /// The same for a request as it is, with all of its answer; there is no body if it broke off.
@@ -196,11 +156,16 @@ impl Clients {
     ) -> (Outcome, http::HeaderMap, Option<Bytes>) {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
         self.note(What::Request { request, op, key });
+        if let Some(to) = message.uri().authority() {
+            self.world.recorder().aim(request, to.as_str());
+        }
         let answer = self.carry(message, timeout).await;
         let (outcome, headers, body) = &answer;
         self.judge(outcome, headers, body.as_ref());
-        let outcome = outcome.clone();
-        self.note(What::Outcome { request, outcome });
+        if !(self.forgetful && request == 3) {
+            let outcome = outcome.clone();
+            self.note(What::Outcome { request, outcome });
+        }
         answer
     }
 
@@ -224,33 +189,6 @@ impl Clients {
         self.note(What::Probe { event, id, detail });
     }
 
-    /// Stores an item through the node and notes the outcome.
-    pub async fn put(&self, on: &str, item: Item, timeout: Duration) -> Outcome {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed) + 1;
-        self.note(What::Request {
-            request,
-            op: "pool.put",
-            key: item.key,
-        });
-        let to = &self.addresses[on];
-        self.world.recorder().aim(request, to);
-        let mut message = http::Request::builder()
-            .method("PUT")
-            .uri(format!("http://{to}/items/{}", item.key));
-        if let Some(deadline) = item.deadline {
-            message = message.header(REQUEST_TIMEOUT, format!("{:.3}", deadline.as_secs_f64()));
-        }
-        let message = message.body(item.body).expect("a valid request");
-        let outcome = self.send_judged(message, timeout).await.0;
-        if !(self.forgetful && request == 3) {
-            self.note(What::Outcome {
-                request,
-                outcome: outcome.clone(),
-            });
-        }
-        outcome
-    }
-
     /// One exchange, with the body read to its end so that the connection can be used again.
     pub async fn exchange(
         &self,
@@ -269,17 +207,6 @@ impl Clients {
 
     async fn send(&self, request: http::Request<Bytes>, timeout: Duration) -> (Outcome, Bytes) {
         let (outcome, _, body) = self.carry(request, timeout).await;
-        (outcome, body.unwrap_or_default())
-    }
-
-    /// The same for a request to an API, whose refusals have one shape.
-    async fn send_judged(
-        &self,
-        request: http::Request<Bytes>,
-        timeout: Duration,
-    ) -> (Outcome, Bytes) {
-        let (outcome, headers, body) = self.carry(request, timeout).await;
-        self.judge(&outcome, &headers, body.as_ref());
         (outcome, body.unwrap_or_default())
     }
 

@@ -69,7 +69,7 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
 fn broken(from: &str, to: &str) -> PathBuf {
     let good = "about = \"x\"\n\n[[node]]\nname = \"pool\"\nservice = \"pool\"\nconfig = { workers = 2 }\n\n\
         [[workload]]\nkind = \"pool.put\"\nfor_s = 1\n\n[[fault]]\nkind = \"disk.stall\"\non = \"pool\"\nat_s = [0, 1]\n\n\
-        [check]\nalways = [\"http.one_outcome\"]\neventually = { within_s = 2, hold = [\"ready\"] }\n";
+        [check]\nexcept = { \"http.one_outcome\" = \"x\" }\neventually = { within_s = 2, hold = [\"ready\"] }\n";
     assert!(good.contains(from), "{from:?} is no part of it");
     let name = format!(
         "sim-bad-input-{}-{}",
@@ -135,6 +135,16 @@ fn a_scenario_with_a_typo_names_the_file_the_line_and_what_is_allowed() {
             &["bad.toml:18:", "http.one_outcome"],
         ),
         (
+            "= \"x\" }",
+            "= \"\" }",
+            &["bad.toml:18:", "http.one_outcome", "without a reason"],
+        ),
+        (
+            "http.one_outcome",
+            "kms.nonce_once",
+            &["bad.toml:18:", "\"kms.nonce_once\""],
+        ),
+        (
             "\"ready\"",
             "\"happy\"",
             &["bad.toml:19:", "\"happy\"", "serves"],
@@ -174,7 +184,7 @@ fn a_scenario_with_a_typo_names_the_file_the_line_and_what_is_allowed() {
             "[seeds]\ntest = 0\n[check]",
             &["bad.toml", "seeds.test", "1 to"],
         ),
-        ("[check]", "[chekc]", &["bad.toml", "check"]),
+        ("[check]", "[chekc]", &["bad.toml", "chekc"]),
         (
             "disk.stall",
             "disk.bit_rot",

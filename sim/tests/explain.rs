@@ -71,7 +71,7 @@ fn the_fault_that_is_needed_is_named_and_the_runs_part_at_what_it_did() {
         &scenario,
         run.seed,
         &run.plan,
-        "pool.acked_is_durable",
+        &run.violation().expect("it failed").fingerprint(),
         &Watch {
             plant: Some(PLANT.to_owned()),
             ..Watch::default()

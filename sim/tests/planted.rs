@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use sim::{
     mutants,
-    oracle::{LIVE_AGAIN, ORACLES},
+    oracle::LIVE_AGAIN,
     run::Watch,
+    services,
 };
 use xtask::mutants::Bug;
 
@@ -105,8 +106,7 @@ fn every_law_can_be_woken() {
     let woken = bugs.iter().flat_map(|bug| bug.wakes.keys());
     let planted = PLANTED.iter().map(|(_, _, oracle)| *oracle);
     let woken: BTreeSet<&str> = woken.map(String::as_str).chain(planted).collect();
-    let all: BTreeSet<&str> = ORACLES
-        .iter()
+    let all: BTreeSet<&str> = services::laws()
         .map(|kind| kind.name)
         .filter(|name| !ASLEEP.contains(name))
         .chain([LIVE_AGAIN])

@@ -10,7 +10,7 @@ use crate::{
     mutants::{self, Effort, HUNTS, RUNS},
     planted,
     run::Watch,
-    scenario,
+    say, scenario,
     sweep::{self, Sweep},
 };
 
@@ -33,21 +33,22 @@ pub fn coverage(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         progress: true,
         plant: None,
         mutant: None,
+        stop: super::interrupt::flag(),
     };
     let result = sweep::sweep(&scenarios, &sweep, |run| {
         let its_own = scenarios.iter().find(|s| s.name == run.scenario);
         print_failure(its_own.expect("its own scenario"), run);
     });
     let judged = coverage::judge(&scenarios, &result, &exempt);
-    println!("{}", judged.text);
+    say!("{}", judged.text);
     for line in &judged.stale {
-        println!("note     {line}");
+        say!("note     {line}");
     }
     for line in &judged.gaps {
-        println!("GAP      {line}");
+        say!("GAP      {line}");
     }
-    println!("{}", result.closing_line());
-    println!(
+    say!("{}", result.closing_line());
+    say!(
         "{} gaps, {} exempt with a reason",
         judged.gaps.len(),
         exempt.marks.len() + exempt.faults.len()
@@ -102,16 +103,16 @@ pub fn wake(args: &Args) -> Result<ExitCode, Wrong> {
             match mutants::wakes(law, scenario, &watch) {
                 Some(seed) => {
                     woken += 1;
-                    println!("{law:<30} woken by {name} in {scenario} seed {seed}");
+                    say!("{law:<30} woken by {name} in {scenario} seed {seed}");
                 }
                 None => {
                     asleep += 1;
-                    println!("ASLEEP  {law} by {name} in {scenario}");
+                    say!("ASLEEP  {law} by {name} in {scenario}");
                 }
             }
         }
     }
-    println!("{woken} woken, {asleep} asleep");
+    say!("{woken} woken, {asleep} asleep");
     Ok(match asleep {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -130,15 +131,19 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         return Err(Wrong(allowed.to_owned()));
     }
     let scenarios = load_all(root, &scenario::names(root)?)?;
-    println!(
+    say!(
         "{:<34} {:<28} {:<26} median of {} hunts of {} runs at most",
-        "planted bug", "caught by", "in", effort.hunts, effort.runs
+        "planted bug",
+        "caught by",
+        "in",
+        effort.hunts,
+        effort.runs
     );
     let (mut caught, mut missed) = (0, 0);
     let mut alarms = Vec::new();
     for bug in chosen {
         let hunted = mutants::hunt(&scenarios, Some(&bug.name), effort);
-        println!("{}", hunted.line());
+        say!("{}", hunted.line());
         alarms.extend(hunted.alarms.iter().cloned());
         if hunted.caught() {
             caught += 1;
@@ -149,17 +154,19 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let clean = mutants::hunt(&scenarios, None, effort);
     alarms.extend(clean.hunts.into_iter().flatten());
     for alarm in &alarms {
-        println!(
+        say!(
             "FALSE ALARM  {} in {} seed {}",
-            alarm.oracle, alarm.scenario, alarm.seed
+            alarm.oracle,
+            alarm.scenario,
+            alarm.seed
         );
     }
-    println!(
+    say!(
         "{} false alarms in {} runs without a bug",
         alarms.len(),
         effort.hunts * effort.runs
     );
-    println!("{caught} caught, {missed} missed");
+    say!("{caught} caught, {missed} missed");
     Ok(if missed == 0 && alarms.is_empty() {
         ExitCode::SUCCESS
     } else {

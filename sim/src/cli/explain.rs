@@ -8,6 +8,7 @@ use crate::{
     explain, perfetto,
     plan::Plan,
     run::{self, Watch},
+    say,
     scenario::Scenario,
     shrink, timeline,
 };
@@ -20,16 +21,16 @@ pub(super) fn explain(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         plan,
         replay,
     } = &case;
-    println!("replay  {replay}      (commit {})", commit());
+    say!("replay  {replay}      (commit {})", commit());
     let explanation = explain::explain(scenario, *seed, plan, args.value("--plant"));
     let failed = match explanation.run.violation() {
         Some(violation) => {
-            println!("FAILED  {} seed {seed}: {violation}", scenario.name);
+            say!("FAILED  {} seed {seed}: {violation}", scenario.name);
             print!("{}", explanation.text());
             true
         }
         None => {
-            println!(
+            say!(
                 "{} seed {seed} passes: there is nothing to explain",
                 scenario.name
             );
@@ -38,11 +39,11 @@ pub(super) fn explain(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     if let Some(file) = args.value("--html") {
         write(file, &timeline::html(&explanation, replay))?;
-        println!("see     {file} ({} events)", explanation.run.record.events);
+        say!("see     {file} ({} events)", explanation.run.record.events);
     }
     if let Some(file) = args.value("--perfetto") {
         write(file, &perfetto::trace(&explanation.run).to_string())?;
-        println!("see     {file} (open it in Perfetto or chrome://tracing)");
+        say!("see     {file} (open it in Perfetto or chrome://tracing)");
     }
     Ok(if failed {
         ExitCode::FAILURE
@@ -75,7 +76,7 @@ fn find(root: &Path, args: &Args) -> Result<Case, Wrong> {
         };
         let run = run::run(&scenario, seed, &watch);
         let plan = match run.violation() {
-            Some(v) => shrink::shrink(&scenario, seed, &run.plan, v.oracle, &watch).plan,
+            Some(v) => shrink::shrink(&scenario, seed, &run.plan, &v.fingerprint(), &watch).plan,
             None => run.plan,
         };
         let replay = replay_line(&scenario, seed);

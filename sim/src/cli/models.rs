@@ -6,25 +6,28 @@ use std::{
 };
 
 use super::{Args, Wrong};
-use crate::models::{self, Checked, MODELS, ModelKind};
+use crate::{
+    models::{self, Checked, ModelKind},
+    say, services,
+};
 
 pub(super) fn check_all(args: &Args) -> Result<ExitCode, Wrong> {
     let chosen: Vec<&ModelKind> = if args.names.is_empty() {
-        MODELS.iter().collect()
+        services::models().collect()
     } else {
         args.names
             .iter()
             .map(|name| find(name))
             .collect::<Result<_, _>>()?
     };
-    println!("{}", Checked::header());
+    say!("{}", Checked::header());
     let mut violated = 0;
     for kind in &chosen {
         let checked = (kind.check)();
-        println!("{}", checked.row(kind.name));
+        say!("{}", checked.row(kind.name));
         violated += usize::from(!checked.holds());
     }
-    println!("{} models, {violated} violated", chosen.len());
+    say!("{} models, {violated} violated", chosen.len());
     Ok(if violated > 0 {
         ExitCode::FAILURE
     } else {
@@ -51,8 +54,8 @@ pub(super) fn explore(args: &Args) -> Result<ExitCode, Wrong> {
                 "port {port} cannot be used: {e}; choose another with --port"
             ))
         })?;
-    println!("{}: {}", kind.name, kind.about);
-    println!("open http://{addr}/   (ends with Ctrl-C)");
+    say!("{}: {}", kind.name, kind.about);
+    say!("open http://{addr}/   (ends with Ctrl-C)");
     (kind.explore)(addr);
     Ok(ExitCode::SUCCESS)
 }
@@ -62,6 +65,6 @@ fn find(name: &str) -> Result<&'static ModelKind, Wrong> {
 }
 
 fn names() -> String {
-    let names: Vec<_> = MODELS.iter().map(|kind| kind.name).collect();
+    let names: Vec<_> = services::models().map(|kind| kind.name).collect();
     names.join(", ")
 }

@@ -16,11 +16,12 @@ use ron_core::{
 use stateright::Model;
 
 use super::{Conformance, Meaning, Reading, SpecEvent, offers};
-use crate::oracle::OracleKind;
+use crate::oracle::{EVERYWHERE, OracleKind};
 
 pub const KIND: OracleKind = OracleKind {
     name: Follow::ORACLE,
     law: "the supervisor does what the life-cycle model does, step by step",
+    premise: EVERYWHERE,
     make: || Box::new(Conformance::<Follow>::new()),
 };
 

@@ -1,6 +1,7 @@
 //! The follower sees each way to leave a model, and sees nothing where there is nothing.
 
 use super::*;
+use crate::pool::conformance as queue;
 
 fn events(text: &str) -> Vec<SpecEvent<'_>> {
     let event = |line: &'_ str| {

@@ -11,11 +11,10 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use ron_core::seam::BoxFuture;
 use serde_json::Value;
 
 use crate::{
-    calls::CallKind,
+    calls::{CallKind, call},
     ops::Op,
     trace::Outcome,
     workload::{Asked, Clients},
@@ -56,14 +55,6 @@ pub const CALLS: &[CallKind] = &[
 const BRIEF_MS: u64 = 8_000;
 /// A record that ends so soon need not be found any more: clocks differ.
 const ENDS_SOON_MS: u64 = 3_000;
-
-const fn call(
-    name: &'static str,
-    does: &'static str,
-    run: fn(Clients, Op) -> BoxFuture<'static, ()>,
-) -> CallKind {
-    CallKind { name, does, run }
-}
 
 /// What the clients of a run know of the network's records.
 #[derive(Default)]
@@ -149,8 +140,7 @@ impl<'a> Client<'a> {
             method,
             path,
             body,
-            tenant: None,
-            authorization: None,
+            headers: &[],
         };
         self.clients.ask(self.on, asked, self.timeout).await
     }
@@ -169,8 +159,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn known(&self) -> &Arc<Known> {
-        self.clients.dht()
+    fn known(&self) -> Arc<Known> {
+        self.clients.known()
     }
 
     /// The id of the node it talks to.
@@ -182,7 +172,8 @@ impl<'a> Client<'a> {
         let path = "/v1/dht/routing";
         let told = self.ask("dht.routing", "GET", path, Bytes::new()).await?;
         let id = told["id"].as_str()?.to_owned();
-        let mut inner = self.known().inner.lock().unwrap();
+        let known = self.known();
+        let mut inner = known.inner.lock().unwrap();
         inner.ids.insert(self.on.to_owned(), id.clone());
         Some(id)
     }
@@ -351,7 +342,8 @@ async fn provide(clients: Clients, op: Op) {
         seq,
         format_args!("{key} provider {ends_ms} {replicas} {id}"),
     );
-    let mut inner = client.known().inner.lock().unwrap();
+    let known = client.known();
+    let mut inner = known.inner.lock().unwrap();
     let owners = inner.providers.entry(key).or_default();
     owners.insert(id, ends_ms);
 }

@@ -1,14 +1,14 @@
 //! The laws of svc-dht, one file each, and what they have in common: who opened by which rules, and what lies on disks.
 
-pub mod acked_is_held;
-pub mod bounds;
-pub mod lookup_ends;
-pub mod network_apart;
-pub mod one_writer;
-pub mod republished;
-pub mod returned_is_valid;
-pub mod subnets;
-pub mod table_sound;
+mod acked_is_held;
+mod bounds;
+mod lookup_ends;
+mod network_apart;
+mod one_writer;
+mod republished;
+mod returned_is_valid;
+mod subnets;
+mod table_sound;
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,21 @@ use svc_dht::{
 };
 
 use crate::{
-    oracle::{NodeView, WorldView},
+    oracle::{NodeView, OracleKind, WorldView},
     trace::{Event, What},
 };
+
+pub const LAWS: &[OracleKind] = &[
+    one_writer::KIND,
+    republished::KIND,
+    table_sound::KIND,
+    lookup_ends::KIND,
+    bounds::KIND,
+    acked_is_held::KIND,
+    returned_is_valid::KIND,
+    network_apart::KIND,
+    subnets::KIND,
+];
 
 /// The nodes that run svc-dht.
 fn nodes(view: &WorldView) -> impl Iterator<Item = &NodeView> {

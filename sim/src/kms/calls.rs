@@ -44,6 +44,16 @@ struct Client<'a> {
     op: &'a Op,
 }
 
+/// Whom an ingress lets change the process.
+const OPERATORS: &str = "operators";
+
+fn scopes_of(tenant: &str) -> &'static str {
+    match tenant {
+        OPERATORS => "ops:admin",
+        _ => "kms:sign,kms:verify,kms:wrap,kms:unwrap,kms:rotate,kms:read",
+    }
+}
+
 /// An answer that was read.
 struct Answer {
     body: Value,
@@ -75,14 +85,20 @@ impl Client<'_> {
         path: &str,
         body: &Value,
     ) -> (Outcome, Bytes) {
+        let told = tenant.map(|tenant| {
+            [
+                ("x-user", "sim"),
+                ("x-groups", scopes_of(tenant)),
+                ("x-tenant", tenant),
+            ]
+        });
         let asked = Asked {
             op: name,
             key: self.op.key,
             method,
             path,
             body: Bytes::from(body.to_string()),
-            tenant,
-            authorization: None,
+            headers: told.as_ref().map_or(&[], |told| told),
         };
         let timeout = Duration::from_millis(self.op.timeout_ms);
         let tenant = self.op.arg / SLOTS;
@@ -161,8 +177,8 @@ impl Client<'_> {
         (outcome, body.map(|body| Answer { body, began_us }))
     }
 
-    fn known(&self) -> &Arc<Known> {
-        self.clients.kms()
+    fn known(&self) -> Arc<Known> {
+        self.clients.known()
     }
 
     /// The key of the operation's slot, made if nobody made it yet.

@@ -1,42 +1,42 @@
 //! The laws of ron-kms, one file each, and what they have in common: the log as it lies on a node's disk.
 
-pub mod accounted;
-pub mod all_served;
-pub mod answered_in_time;
+mod accounted;
+mod all_served;
+mod answered_in_time;
 mod calm;
-pub mod changes_told;
-pub mod covered_at_stop;
-pub mod covered_soon;
-pub mod destroyed_in_time;
-pub mod destroyed_is_gone;
+mod changes_told;
+mod covered_at_stop;
+mod covered_soon;
+mod destroyed_in_time;
+mod destroyed_is_gone;
 pub mod digests_told;
-pub mod disabled_never_signs;
-pub mod drops_counted;
-pub mod fair;
-pub mod gaps_reasoned;
-pub mod heads;
-pub mod heads_linear;
+mod disabled_never_signs;
+mod drops_counted;
+mod fair;
+mod gaps_reasoned;
+mod heads;
+mod heads_linear;
 mod held_keys;
-pub mod keys_refreshed;
-pub mod log_verifies;
-pub mod newest_served;
-pub mod nonce_once;
-pub mod numbers_once;
-pub mod old_log;
-pub mod op_id_once;
-pub mod pedant_content;
-pub mod reads_plainly;
-pub mod ready_tells;
-pub mod refusals_true;
-pub mod reload_kept;
-pub mod results_hold;
-pub mod rot_mended;
-pub mod rot_noticed;
-pub mod schedules_kept;
-pub mod strict;
-pub mod tenants_apart;
-pub mod tokens_judged;
-pub mod verify_in_time;
+mod keys_refreshed;
+mod log_verifies;
+mod newest_served;
+mod nonce_once;
+mod numbers_once;
+mod old_log;
+mod op_id_once;
+mod pedant_content;
+mod reads_plainly;
+mod ready_tells;
+mod refusals_true;
+mod reload_kept;
+mod results_hold;
+mod rot_mended;
+mod rot_noticed;
+mod schedules_kept;
+mod strict;
+mod tenants_apart;
+mod tokens_judged;
+mod verify_in_time;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,59 @@ use ron_kms::{
     journal, topology,
 };
 
-use crate::oracle::{NodeView, WorldView};
+use crate::{
+    oracle::{NodeView, OracleKind, WorldView},
+    scenario::Scenario,
+};
+
+pub const LAWS: &[OracleKind] = &[
+    log_verifies::KIND,
+    accounted::KIND,
+    strict::KIND,
+    covered_at_stop::KIND,
+    heads::KIND,
+    heads_linear::KIND,
+    tenants_apart::KIND,
+    verify_in_time::KIND,
+    nonce_once::KIND,
+    numbers_once::KIND,
+    destroyed_in_time::KIND,
+    digests_told::KIND,
+    changes_told::KIND,
+    all_served::KIND,
+    disabled_never_signs::KIND,
+    op_id_once::KIND,
+    results_hold::KIND,
+    pedant_content::KIND,
+    refusals_true::KIND,
+    reads_plainly::KIND,
+    drops_counted::KIND,
+    ready_tells::KIND,
+    answered_in_time::KIND,
+    covered_soon::KIND,
+    newest_served::KIND,
+    old_log::KIND,
+    schedules_kept::KIND,
+    destroyed_is_gone::KIND,
+    gaps_reasoned::KIND,
+    fair::KIND,
+    rot_noticed::KIND,
+    rot_mended::KIND,
+    tokens_judged::KIND,
+    keys_refreshed::KIND,
+    reload_kept::KIND,
+    super::conformance::audit::KIND,
+    super::conformance::keys::KIND,
+];
+
+/// Premise of a law about some setting: every node of ron-kms has it, with this value.
+fn sets(scenario: &Scenario, key: &str, value: Option<&str>) -> bool {
+    let mut own = scenario.node.iter().filter(|n| n.service == topology::NAME);
+    own.all(|node| {
+        let set = node.config.get(key);
+        set.is_some_and(|set| value.is_none_or(|value| set.as_str() == Some(value)))
+    })
+}
 
 /// The nodes that run ron-kms.
 fn nodes(view: &WorldView) -> impl Iterator<Item = &NodeView> {

@@ -72,7 +72,8 @@ const SOON_MS: u64 = 400;
 
 /// `arg` says what the session may do besides asking: bit 0 moves the clock, bit 1 restarts the node.
 pub async fn session(clients: Clients, op: Op) {
-    let pedants = &clients.kms().pedants;
+    let known: std::sync::Arc<crate::kms::calls::Known> = clients.known();
+    let pedants = &known.pedants;
     let known = pedants.known.lock().unwrap().remove(&op.on);
     let wire = Wire::new(&clients, &op);
     let config = clients.world().config_of(wire.node);

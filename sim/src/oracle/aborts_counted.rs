@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "tasks.aborts_counted",
     law: "every abort is counted",
+    premise: EVERYWHERE,
     make: || Box::new(AbortsCounted::default()),
 };
 

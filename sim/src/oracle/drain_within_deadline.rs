@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "drain.within_deadline",
     law: "a drain never outlasts its deadline and starts nothing",
+    premise: EVERYWHERE,
     make: || Box::new(DrainWithinDeadline::default()),
 };
 

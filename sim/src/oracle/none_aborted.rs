@@ -1,11 +1,12 @@
 //! Where nothing hinders a drain, every task ends by itself: an abort means that one never heard.
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "tasks.none_aborted",
     law: "an unhindered drain aborts nobody",
+    premise: EVERYWHERE,
     make: || Box::new(NoneAborted),
 };
 

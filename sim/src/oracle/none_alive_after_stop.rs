@@ -1,11 +1,12 @@
 //! After an orderly stop no task of the process is alive.
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "tasks.none_alive_after_stop",
     law: "after Stopped no task is alive",
+    premise: EVERYWHERE,
     make: || Box::new(NoneAlive),
 };
 

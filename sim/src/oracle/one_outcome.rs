@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "http.one_outcome",
     law: "every request gets exactly one outcome",
+    premise: EVERYWHERE,
     make: || Box::new(OneOutcome::default()),
 };
 

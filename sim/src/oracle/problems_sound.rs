@@ -1,11 +1,12 @@
 //! Every refusal is a problem document that a caller can act on.
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "http.problems_sound",
     law: "every refusal is a problem with a code, its status, a correlation id, and honest advice about trying again",
+    premise: EVERYWHERE,
     make: || Box::new(ProblemsSound),
 };
 

@@ -1,11 +1,12 @@
 //! What goes into a queue comes out, or is counted: accepted + refused = offered, and
 //! accepted = delivered + dropped + waiting.
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 
 pub const KIND: OracleKind = OracleKind {
     name: "queue.conserves",
     law: "accepted + refused = offered; accepted = delivered + dropped + waiting",
+    premise: EVERYWHERE,
     make: || Box::new(QueueConserves),
 };
 

@@ -1,11 +1,12 @@
 //! A queue never holds more than its declared capacity. The high-water mark is kept by the queue under
 //! its lock, so a moment between two samples cannot hide.
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 
 pub const KIND: OracleKind = OracleKind {
     name: "queue.depth_within_cap",
     law: "depth <= declared capacity at all times",
+    premise: EVERYWHERE,
     make: || Box::new(QueueDepth),
 };
 

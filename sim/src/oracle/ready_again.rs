@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Oracle, OracleKind, Verdict, WorldView};
-use crate::trace::{Event, What};
+use crate::{
+    scenario::Scenario,
+    trace::{Event, What},
+};
 
 pub const KIND: OracleKind = OracleKind {
     name: "ready.back_after_relaunch",
     law: "readiness is back within 1 s of the relaunch",
+    premise: Scenario::only_tasks_fail,
     make: || Box::new(ReadyAgain::default()),
 };
 

@@ -4,11 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::{Oracle, OracleKind, Verdict};
-use crate::trace::{Event, What};
+use crate::{
+    scenario::Scenario,
+    trace::{Event, What},
+};
 
 pub const KIND: OracleKind = OracleKind {
     name: "ready.never_drops",
     law: "once ready, ready until the process is asked to stop",
+    premise: Scenario::only_tasks_fail,
     make: || Box::new(ReadyNeverDrops::default()),
 };
 

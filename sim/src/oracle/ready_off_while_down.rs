@@ -4,13 +4,23 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Oracle, OracleKind, Verdict, WorldView};
-use crate::trace::{Event, What};
+use crate::{
+    scenario::{NodeSpec, Scenario},
+    trace::{Event, What},
+};
 
 pub const KIND: OracleKind = OracleKind {
     name: "ready.off_while_down",
     law: "not ready while a task is down, nor while draining",
+    premise: declares_unready,
     make: || Box::new(ReadyOffWhileDown::default()),
 };
+
+/// Where tasks fail on purpose, each node must say that it is not ready meanwhile.
+fn declares_unready(scenario: &Scenario) -> bool {
+    let says = |node: &NodeSpec| node.config.get("ready_while_restarting") == Some(&false.into());
+    !scenario.has_fault("task.panic") || scenario.node.iter().all(says)
+}
 
 /// For the scheduler between what happened and the gate that follows it.
 const TOLERANCE: Duration = Duration::from_millis(20);

@@ -1,11 +1,12 @@
 //! `/readyz` that says "no" names the gates that are missing.
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "ready.says_why",
     law: "a /readyz that says no names what is missing",
+    premise: EVERYWHERE,
     make: || Box::new(ReadySaysWhy),
 };
 

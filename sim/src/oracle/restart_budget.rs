@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "tasks.restart_budget",
     law: "a task is relaunched at most 10 times a minute, then escalated and at the slowest pace only",
+    premise: EVERYWHERE,
     make: || Box::new(RestartBudget::default()),
 };
 

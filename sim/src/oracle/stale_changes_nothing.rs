@@ -1,11 +1,12 @@
 //! Once a new process of a node has written, nothing of an older one appears on its disk.
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 use crate::pool;
 
 pub const KIND: OracleKind = OracleKind {
     name: "disk.stale_changes_nothing",
     law: "a stale incarnation changes nothing on disk",
+    premise: EVERYWHERE,
     make: || Box::new(StaleChangesNothing),
 };
 

@@ -3,12 +3,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Oracle, OracleKind, Verdict};
+use super::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "clock.sleeps_are_true",
     law: "a sleep of 100 ms lasts 100 ms by `now`, whatever the wall clock does",
+    premise: EVERYWHERE,
     make: || Box::new(TimeMovesForward::default()),
 };
 

@@ -6,13 +6,14 @@ use svc_dht::{id::Id, record::RecordKind};
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.acked_is_held",
     law: "a record that was acknowledged and has not expired lies, as it is or newer, on as many disks as its publisher was told",
+    premise: EVERYWHERE,
     make: || Box::new(Held::default()),
 };
 

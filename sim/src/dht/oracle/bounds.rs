@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Running, number};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.lookup_bounds",
     law: "a lookup has at most beta hedges under way, 120 requests and as many hops as its budget; the hedges of a node are at most a tenth of its requests and a burst of 4",
+    premise: EVERYWHERE,
     make: || Box::new(Bounds::default()),
 };
 

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::Running;
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.lookup_ends",
     law: "a lookup ends by its deadline with a value, providers, the k closest or a typed error",
+    premise: EVERYWHERE,
     make: || Box::new(LookupEnds::default()),
 };
 

@@ -6,13 +6,14 @@ use svc_dht::id::Id;
 
 use super::{Changed, Opened, Running};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.networks_apart",
     law: "no node of one network is in the table of a node of another",
+    premise: EVERYWHERE,
     make: || Box::new(Apart::default()),
 };
 

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use super::{Changed, Running};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.one_writer",
     law: "at most one writer of a bucket lives at a time, and a bucket changes only while its writer lives",
+    premise: EVERYWHERE,
     make: || Box::new(OneWriter::default()),
 };
 

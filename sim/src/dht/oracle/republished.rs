@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.republished",
     law: "at the end every value and every key with a provider that was ever acknowledged is held by somebody, with time left",
+    premise: EVERYWHERE,
     make: || Box::new(Republished::default()),
 };
 

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use super::Running;
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.returned_is_valid",
     law: "a value or provider that is returned was published by its owner and has not ended, by more than clocks may differ, on the clock of the node that returns it",
+    premise: EVERYWHERE,
     make: || Box::new(Valid::default()),
 };
 

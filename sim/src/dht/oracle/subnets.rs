@@ -9,13 +9,14 @@ use svc_dht::{
 
 use super::{Changed, Running};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.subnets_limited",
     law: "a bucket and a table hold no more nodes of one /24 than they may",
+    premise: EVERYWHERE,
     make: || Box::new(Subnets::default()),
 };
 

@@ -11,13 +11,14 @@ use svc_dht::{
 
 use super::{Changed, Opened, Running, nodes};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "dht.table_sound",
     law: "a table has no entry twice, not the node itself, none without an address, none in the wrong bucket, at most k in a bucket",
+    premise: EVERYWHERE,
     make: || Box::new(TableSound::default()),
 };
 

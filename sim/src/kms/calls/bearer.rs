@@ -181,8 +181,10 @@ impl<'a> Bearer<'a> {
             method: DOORS[door].method,
             path: &path,
             body: body.to_string().into(),
-            tenant: None,
-            authorization: Some(token.text.as_str()).filter(|_| !token.facts.scheme.is_empty()),
+            headers: match token.facts.scheme.is_empty() {
+                true => &[],
+                false => &[("authorization", token.text.as_str())],
+            },
         };
         let node = clients.world().find(&op.on).expect("validated");
         let (began, left) = (timer::elapsed(), self.wall_ms());

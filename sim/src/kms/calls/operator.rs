@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
+    OPERATORS,
     bearer::Bearer,
     client,
     doors::{ADMIN, POLICY, RELOAD, find},
@@ -15,7 +16,7 @@ use crate::{
     seed::{self, SimRng},
     timer,
     trace::Outcome,
-    workload::{Clients, OPERATORS},
+    workload::Clients,
 };
 
 /// What the file said.

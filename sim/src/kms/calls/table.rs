@@ -1,12 +1,13 @@
 //! Every call of ron-kms's clients: what it is called in a scenario, what it does, and who does it.
 
-use ron_core::seam::BoxFuture;
-
 use super::{
     Kind, auditor, batch, customer, data_key, operator, rare, rotate, sign, sign_first, sign_op,
     sign_op_other, switch, tokens, unwrap, verify, wrap,
 };
-use crate::{calls::CallKind, kms::pedant, ops::Op, workload::Clients};
+use crate::{
+    calls::{CallKind, call},
+    kms::pedant,
+};
 
 pub const CALLS: &[CallKind] = &[
     call(
@@ -221,11 +222,3 @@ pub const CALLS: &[CallKind] = &[
         |c, op| Box::pin(pedant::session(c, op)),
     ),
 ];
-
-const fn call(
-    name: &'static str,
-    does: &'static str,
-    run: fn(Clients, Op) -> BoxFuture<'static, ()>,
-) -> CallKind {
-    CallKind { name, does, run }
-}

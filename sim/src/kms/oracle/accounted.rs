@@ -2,13 +2,14 @@
 
 use super::{Accounts, Told, nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.answers_accounted",
     law: "every answered use or change of a key has its record at the place it was told, or is within what gap and restart-gap records admit",
+    premise: EVERYWHERE,
     make: || Box::new(Accounted::default()),
 };
 

@@ -8,12 +8,14 @@ use super::{nodes, records};
 use crate::{
     kms::calls::WRONG,
     oracle::{Oracle, OracleKind, Verdict, WorldView},
+    scenario::Scenario,
     trace::{Event, Outcome, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.all_served",
     law: "in a calm world every right request is answered with a success, within a second, and no record is missing",
+    premise: Scenario::is_calm,
     make: || Box::new(AllServed::default()),
 };
 

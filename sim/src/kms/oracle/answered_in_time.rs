@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, Outcome, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.answered_in_time",
     law: "while nothing but the backend fails, a request is answered within the deadline of its kind",
+    premise: EVERYWHERE,
     make: || Box::new(AnsweredInTime::default()),
 };
 

@@ -6,13 +6,14 @@ use ron_kms::audit::record::{Event as Told, KeyChange};
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.changes_told",
     law: "the record of an answered change names its key, its version and what it was changed to",
+    premise: EVERYWHERE,
     make: || Box::new(ChangesTold::default()),
 };
 

@@ -1,13 +1,14 @@
 //! An orderly end leaves a checkpoint over everything that was appended.
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.checkpoint_covers_all",
     law: "after an orderly stop without aborts the last checkpoint covers every record",
+    premise: EVERYWHERE,
     make: || Box::new(CoveredAtStop::default()),
 };
 

@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     oracle::{Oracle, OracleKind, Verdict, WorldView},
+    scenario::Scenario,
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.covered_soon",
     law: "in a calm world every record is under a published checkpoint within the interval of checkpoints and a second",
+    premise: Scenario::is_calm,
     make: || Box::new(CoveredSoon::default()),
 };
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use ron_kms::audit::record::{Event as Told, KeyChange};
 
 use super::{nodes, records};
-use crate::oracle::{Oracle, OracleKind, Verdict, WorldView};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.destroyed_in_time",
     law: "a version that was scheduled for destruction is destroyed no earlier, by the clock of its own log",
+    premise: EVERYWHERE,
     make: || Box::new(DestroyedInTime),
 };
 

@@ -11,12 +11,13 @@ use ron_kms::audit::record::{Event as Told, KeyChange};
 use super::{nodes, records};
 use crate::{
     kms::STORE_FILE,
-    oracle::{NodeView, Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, NodeView, Oracle, OracleKind, Verdict, WorldView},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.destroyed_is_gone",
     law: "soon after the log tells a version destroyed, the key store holds no secret of it",
+    premise: EVERYWHERE,
     make: || Box::new(DestroyedIsGone),
 };
 

@@ -6,13 +6,14 @@ use ron_kms::audit::record::Event as Told;
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.digests_told",
     law: "the record of an answered signature names the SHA-256 of every message that was signed, in order",
+    premise: EVERYWHERE,
     make: || Box::new(DigestsTold::default()),
 };
 

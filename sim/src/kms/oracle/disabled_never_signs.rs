@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use super::Told;
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.disabled_never_signs",
     law: "once a client was told that a version is disabled, to be destroyed or below the minimum, nothing it asks for later is signed, wrapped or opened by it, nor is it shown as enabled",
+    premise: EVERYWHERE,
     make: || Box::new(DisabledNeverSigns::default()),
 };
 

@@ -6,13 +6,14 @@ use ron_kms::audit::record::{Event as Told, GapReason};
 
 use super::{nodes, records};
 use crate::{
-    oracle::{NodeView, Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, NodeView, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.drops_counted",
     law: "after an orderly stop `audit_dropped_total` is no less than the gap records tell that the process wrote",
+    premise: EVERYWHERE,
     make: || Box::new(DropsCounted::default()),
 };
 

@@ -1,13 +1,14 @@
 //! A tenant that asks for ten times its share does not make the others wait.
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.tenant_fair",
     law: "the 95th percentile of tenant t9's signs during the flood is at most twice that before it",
+    premise: EVERYWHERE,
     make: || Box::new(Fair::default()),
 };
 

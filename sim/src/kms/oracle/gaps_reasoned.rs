@@ -6,13 +6,14 @@ use ron_kms::audit::record::{Event as Told, GapReason};
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.gaps_reasoned",
     law: "a gap record gives a full queue as its reason for those operations whose event the queue dropped, and for no others",
+    premise: EVERYWHERE,
     make: || Box::new(GapsReasoned::default()),
 };
 

@@ -6,13 +6,14 @@ use ron_kms::audit::record::{Event as Recorded, KeyChange};
 
 use super::{nodes, records};
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.heads_grow",
     law: "the versions of a key only grow: no two rotations give the same one, and the log tells them in order",
+    premise: EVERYWHERE,
     make: || Box::new(Heads::default()),
 };
 

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use super::Told;
 use crate::{
     linear::{HeadOp, HeadRet, Histories, VersionHead},
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.heads_linearizable",
     law: "rotations of a key and signatures by its newest version have an order that agrees with real time",
+    premise: EVERYWHERE,
     make: || Box::new(HeadsLinear::default()),
 };
 

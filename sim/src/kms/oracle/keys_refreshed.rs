@@ -12,13 +12,14 @@ use super::{
 };
 use crate::{
     kms::calls::bearer::Told,
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, Outcome, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "auth.keys_refreshed",
     law: "a node asks for keys when they are due, for unknown ones once per cool-down, after failures with growing waits; it is ready while it has some",
+    premise: EVERYWHERE,
     make: || Box::new(KeysRefreshed::default()),
 };
 

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use super::nodes;
 use crate::{
     disk::Look,
-    oracle::{NodeView, Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, NodeView, Oracle, OracleKind, Verdict, WorldView},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.log_verifies",
     law: "at the end, and whenever a node is down, its audit log verifies offline: signatures, root, tiles, indexes, numbers",
+    premise: EVERYWHERE,
     make: || Box::new(LogVerifies::default()),
 };
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.newest_served",
     law: "a checkpoint that is served is no older than the newest that was published before it was asked for",
+    premise: EVERYWHERE,
     make: || Box::new(NewestServed::default()),
 };
 

@@ -8,13 +8,14 @@ use ron_kms::audit::record::Event as Told;
 use super::{nodes, records};
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.nonce_once",
     law: "no nonce is used twice with one version of a key, across crashes and restored backups too, and none that the log has no mark above; a store that was not restored is not behind its log",
+    premise: EVERYWHERE,
     make: || Box::new(NonceOnce::default()),
 };
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Told;
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.numbers_once",
     law: "the number in a receipt stands for one operation, across crashes too",
+    premise: EVERYWHERE,
     make: || Box::new(NumbersOnce::default()),
 };
 

@@ -7,13 +7,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::Told;
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.old_log_refused",
     law: "a start that finds fewer records than its store knows of, or an older checkpoint than its records tell of, uses and changes no key",
+    premise: EVERYWHERE,
     make: || Box::new(OldLog::default()),
 };
 

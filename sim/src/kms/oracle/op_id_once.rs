@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.op_id_once",
     law: "every answer to one operation id is the same: number and signatures, across crashes too",
+    premise: EVERYWHERE,
     make: || Box::new(OpIdOnce::default()),
 };
 

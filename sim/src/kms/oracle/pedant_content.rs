@@ -4,13 +4,14 @@
 //! was expected and what came.
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.pedant_content",
     law: "asked anything at all in a calm world, the service answers, counts and records exactly what a plain reference of it expects",
+    premise: EVERYWHERE,
     make: || Box::new(PedantContent),
 };
 

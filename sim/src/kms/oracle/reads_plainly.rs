@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::nodes;
 use crate::{
     kms::plain_log::{self, Hash},
-    oracle::{NodeView, Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, NodeView, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.log_reads_plainly",
     law: "by the formats alone: the checkpoint's root is that of the records, every tile holds what it must, every checkpoint that was shown still covers the same, and every proof leads to its root",
+    premise: EVERYWHERE,
     make: || Box::new(ReadsPlainly::default()),
 };
 

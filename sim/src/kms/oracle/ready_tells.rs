@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::sets;
 use crate::{
     oracle::{Oracle, OracleKind, Verdict},
     trace::{Event, What},
@@ -10,6 +11,7 @@ use crate::{
 pub const KIND: OracleKind = OracleKind {
     name: "kms.ready_tells",
     law: "a backend that is away or hangs closes `backend` and `attestation`, records without a checkpoint close `checkpoint_recent`, and each gate opens again when that is over",
+    premise: |scenario| sets(scenario, "attest_interval_ms", None),
     make: || Box::new(ReadyTells::default()),
 };
 

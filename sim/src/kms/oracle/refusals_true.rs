@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use crate::{
     kms::calls::WRONG,
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.refusals_true",
     law: "a request that is right is refused only for a reason that there is: what was made is found, what nobody took out of use is in use, nothing breaks inside, and only what passes is to be tried again; no tenant has more under way than its share",
+    premise: EVERYWHERE,
     make: || Box::new(RefusalsTrue::default()),
 };
 

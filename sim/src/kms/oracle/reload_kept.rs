@@ -7,13 +7,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     kms::calls::operator::Written,
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "config.reload_kept",
     law: "settings with an error change nothing and are refused; others are in force once read, but for those that need a restart, which are named",
+    premise: EVERYWHERE,
     make: || Box::new(ReloadKept::default()),
 };
 

@@ -1,13 +1,14 @@
 //! What the service gave out is good: signatures verify, blobs open to what was wrapped, lists are whole.
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.results_hold",
     law: "a signature that was answered verifies, for its message alone and whatever its version may still do, and a wrapped blob opens to what went in",
+    premise: EVERYWHERE,
     make: || Box::new(ResultsHold),
 };
 

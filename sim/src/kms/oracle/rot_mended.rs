@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.rot_mended",
     law: "a start mends as many published files as have rotten, those at the edge of the tree too",
+    premise: EVERYWHERE,
     make: || Box::new(RotMended::default()),
 };
 

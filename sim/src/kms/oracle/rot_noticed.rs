@@ -7,13 +7,14 @@ use ron_kms::{journal, offline::verify_directory};
 use super::nodes;
 use crate::{
     disk::Look,
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.rot_noticed",
     law: "a flipped bit in the records or in a full tile keeps the log from verifying until a start mends the tile; a process that refuses to sign signs nothing",
+    premise: EVERYWHERE,
     make: || Box::new(RotNoticed::default()),
 };
 

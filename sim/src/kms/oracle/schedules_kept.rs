@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use ron_kms::audit::record::{Event as Told, KeyChange, Record};
 
 use super::{nodes, records};
-use crate::oracle::{Oracle, OracleKind, Verdict, WorldView};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.schedules_kept",
     law: "a version that is due is destroyed soon, and no schedule gives a new version to a key whose newest one is out of use",
+    premise: EVERYWHERE,
     make: || Box::new(SchedulesKept),
 };
 

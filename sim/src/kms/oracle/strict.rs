@@ -1,6 +1,6 @@
 //! Under the policy `strict` no answer leaves without a durable record.
 
-use super::Told;
+use super::{Told, sets};
 use crate::{
     oracle::{Oracle, OracleKind, Verdict},
     trace::{Event, What},
@@ -9,6 +9,7 @@ use crate::{
 pub const KIND: OracleKind = OracleKind {
     name: "kms.strict_has_record",
     law: "every answered use of a key names its durable record (policy strict)",
+    premise: |scenario| sets(scenario, "audit.policy", Some("strict")),
     make: || Box::new(Strict),
 };
 

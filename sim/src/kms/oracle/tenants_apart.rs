@@ -1,13 +1,14 @@
 //! What one tenant asks of another's keys is refused.
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.tenants_apart",
     law: "no tenant signs with, rotates or sees a key of another",
+    premise: EVERYWHERE,
     make: || Box::new(TenantsApart),
 };
 

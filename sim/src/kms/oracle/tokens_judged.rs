@@ -12,13 +12,14 @@ use crate::{
         calls::{bearer::Told, doors::DOORS},
         token::Facts,
     },
-    oracle::{Oracle, OracleKind, Verdict},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "auth.tokens_judged",
     law: "a token is accepted, or refused for its own reason, by the keys the node can hold, its own clock and what the door needs",
+    premise: EVERYWHERE,
     make: || Box::new(TokensJudged::default()),
 };
 

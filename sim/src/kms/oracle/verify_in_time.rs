@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    oracle::{Oracle, OracleKind, Verdict, WorldView},
+    oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView},
     trace::{Event, What},
 };
 
 pub const KIND: OracleKind = OracleKind {
     name: "kms.verify_in_time",
     law: "verifying goes on by an index up to verify.cache_ttl_ms old, and no older; a reload changes that",
+    premise: EVERYWHERE,
     make: || Box::new(VerifyInTime::default()),
 };
 

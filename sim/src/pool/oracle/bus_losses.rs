@@ -1,6 +1,6 @@
 //! News that a slow reader never saw are in the counter.
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::{
     pool::FLOOD,
     trace::{Event, What},
@@ -9,6 +9,7 @@ use crate::{
 pub const KIND: OracleKind = OracleKind {
     name: "bus.losses_counted",
     law: "published = received + counted as lost",
+    premise: EVERYWHERE,
     make: || Box::new(BusLosses),
 };
 

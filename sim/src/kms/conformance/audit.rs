@@ -14,12 +14,13 @@ use ron_kms::{
 };
 use stateright::Model;
 
-use super::{Conformance, Meaning, Reading, SpecEvent};
-use crate::oracle::OracleKind;
+use crate::conformance::{Conformance, Meaning, Reading, SpecEvent};
+use crate::oracle::{EVERYWHERE, OracleKind};
 
 pub const KIND: OracleKind = OracleKind {
     name: Follow::ORACLE,
     law: "the audit log gives numbers, writes, publishes and recovers as its model does, across crashes",
+    premise: EVERYWHERE,
     make: || Box::new(Conformance::<Follow>::new()),
 };
 

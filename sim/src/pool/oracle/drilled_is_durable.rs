@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "kernel.drilled_is_durable",
     law: "a value written by the kernel's means is found after any death",
+    premise: EVERYWHERE,
     make: || Box::new(DrilledIsDurable::default()),
 };
 

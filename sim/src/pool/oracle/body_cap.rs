@@ -1,11 +1,12 @@
 //! A body that is larger than the service allows is refused for that reason, and no other one is.
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "http.body_cap",
     law: "413 exactly for bodies larger than the cap",
+    premise: EVERYWHERE,
     make: || Box::new(BodyCap::default()),
 };
 

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "job.nothing_lost",
     law: "an accepted job is done, failed or counted as lost, exactly once",
+    premise: EVERYWHERE,
     make: || Box::new(NothingLost::default()),
 };
 

@@ -11,14 +11,17 @@ use ron_core::{
 };
 use stateright::Model;
 
-use super::{Conformance, Meaning, Reading, SpecEvent, offers};
-use crate::oracle::OracleKind;
+use crate::conformance::{Conformance, Followed, Meaning, Reading, SpecEvent, offers};
+use crate::oracle::{EVERYWHERE, OracleKind};
 
 pub const KIND: OracleKind = OracleKind {
     name: Follow::ORACLE,
     law: "the queue accepts, refuses and hands out what the queue model does",
+    premise: EVERYWHERE,
     make: || Box::new(Conformance::<Follow>::new()),
 };
+
+pub const FOLLOWED: &[Followed] = &[Followed::by::<Follow>()];
 
 pub struct Follow {
     model: WorkQueue<RejectNew>,

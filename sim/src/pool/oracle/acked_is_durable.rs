@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 use crate::{
     pool,
     trace::{Event, Outcome, What},
@@ -11,6 +11,7 @@ use crate::{
 pub const KIND: OracleKind = OracleKind {
     name: "pool.acked_is_durable",
     law: "an item answered with 200 is found on disk at the end",
+    premise: EVERYWHERE,
     make: || Box::new(AckedIsDurable::default()),
 };
 

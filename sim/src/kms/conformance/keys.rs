@@ -7,12 +7,13 @@
 use ron_kms::models::keys::{Action, KeyWorld, Told, World, follow::Unsure};
 use stateright::Model;
 
-use super::{Conformance, Meaning, Reading, SpecEvent};
-use crate::oracle::OracleKind;
+use crate::conformance::{Conformance, Meaning, Reading, SpecEvent};
+use crate::oracle::{EVERYWHERE, OracleKind};
 
 pub const KIND: OracleKind = OracleKind {
     name: Follow::ORACLE,
     law: "a change of a key is recorded, stored and seen, and versions sign, as its model does, across crashes and restored backups",
+    premise: EVERYWHERE,
     make: || Box::new(Conformance::<Follow>::new()),
 };
 

@@ -1,11 +1,12 @@
 //! Whoever loads a snapshot sees what was published last.
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "snapshot.fresh",
     law: "a load sees the value that was published last",
+    premise: EVERYWHERE,
     make: || Box::new(SnapshotFresh),
 };
 

@@ -1,11 +1,12 @@
 //! A request that names its deadline is answered by then, with whatever can be said by then.
 
-use super::{Oracle, OracleKind, Verdict};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "http.deadline_kept",
     law: "an answer comes by the deadline that its request named",
+    premise: EVERYWHERE,
     make: || Box::new(DeadlineKept),
 };
 

@@ -1,11 +1,12 @@
 //! Each part of the kernel does what its plain reference does; see [`crate::pool`]'s drills.
 
-use super::{Oracle, OracleKind, Verdict, WorldView};
+use crate::oracle::{EVERYWHERE, Oracle, OracleKind, Verdict, WorldView};
 use crate::trace::{Event, What};
 
 pub const KIND: OracleKind = OracleKind {
     name: "kernel.drills_hold",
     law: "each part of the kernel does what its plain reference does",
+    premise: EVERYWHERE,
     make: || Box::new(DrillsHold::default()),
 };
 
