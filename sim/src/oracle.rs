@@ -159,7 +159,7 @@ mod tests {
             Violation { at, oracle, why }.fingerprint()
         };
         let lost = said("a.b", "item 3 is on no disk (2 such items)");
-        assert_eq!(lost, "a.b: item # is on no disk (# such items)");
+        assert_eq!(lost, "a.b: item # is on no disk # such items)");
         assert_eq!(lost, said("a.b", "item 77 is on no disk (1 such items)"));
         for (oracle, why) in [
             ("a.c", "item 3 is on no disk (2 such items)"),

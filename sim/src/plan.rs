@@ -132,7 +132,7 @@ mod tests {
     fn scenario(faults: &str) -> Scenario {
         let text = format!(
             "about = \"x\"\n[[node]]\nname = \"pool\"\nservice = \"pool\"\ncount = 3\n{faults}\n\
-             [swarm]\nfaults = false\n[check]\nalways = []\neventually = {{ within_s = 1, hold = [] }}\n"
+             [swarm]\nfaults = false\n[check]\neventually = {{ within_s = 1, hold = [] }}\n"
         );
         Scenario::parse("x", "x.toml", &text).expect("a valid scenario")
     }

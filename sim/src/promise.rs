@@ -151,7 +151,7 @@ mod tests {
     fn no_more_nodes_are_down_at_once_than_the_scenario_allows() {
         let text = "about = \"x\"\n[[node]]\nname = \"pool\"\nservice = \"pool\"\ncount = 3\n\
             [swarm]\nmost_down = 1\n\
-            [check]\nalways = []\neventually = { within_s = 1, hold = [] }\n";
+            [check]\neventually = { within_s = 1, hold = [] }\n";
         let scenario = Scenario::parse("x", "x.toml", text).expect("a valid scenario");
         let strike = |at_ms: u64, on: &str, fault| Planned {
             at_us: at_ms * 1000,

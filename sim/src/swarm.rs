@@ -199,7 +199,7 @@ mod tests {
         let text = format!(
             "about = \"x\"\n[[node]]\nname = \"pool\"\nservice = \"pool\"\n\
              config = {{ workers = [2, 5], queue_cap = 8 }}\n{rest}\n\
-             [check]\nalways = []\neventually = {{ within_s = 1, hold = [] }}\n"
+             [check]\neventually = {{ within_s = 1, hold = [] }}\n"
         );
         Scenario::parse("x", "x.toml", &text).expect("a valid scenario")
     }

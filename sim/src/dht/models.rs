@@ -23,7 +23,7 @@ pub const MODELS: &[ModelKind] = &[
 
 fn lookup() -> LookupWorld {
     LookupWorld {
-        peers: 3,
+        peers: 4,
         lies: 1,
         resets: 1,
         silent: 1,
