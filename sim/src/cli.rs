@@ -22,9 +22,9 @@ sim: seeded simulations of the RON services
 
   sim list                                   scenarios, each with what it shows
   sim run NAME [--seed N] [--trace FILE]     one seed, told as it happens
-  sim sweep [NAME…] [--seeds N] [--jobs J] [--first N]
+  sim sweep [NAME…] [--seeds N] [--jobs J] [--first N] [--report FILE]
                                              many seeds over the named scenarios (default: all); kernel, kms
-                                             or dht stands for all of them
+                                             or dht stands for all of them; FILE gets a table of what was found
   sim shrink NAME --seed N                   a failing seed down to the faults it needs, saved as a bug file
   sim replay FILE                            a bug file
   sim coverage [NAME…] [--seeds N]           marks by scenario and faults by service; fails on what is not reached
@@ -77,7 +77,9 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
             &root,
             &Args::parse(
                 rest,
-                &["--seeds", "--jobs", "--first", "--plant", "--mutant"],
+                &[
+                    "--seeds", "--jobs", "--first", "--report", "--plant", "--mutant",
+                ],
             )?,
         ),
         "shrink" => shrink_one(
@@ -183,15 +185,13 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     };
     let run = run::run(&scenario, seed, &watch);
     if let Some(file) = trace_file {
-        let lines = run.record.lines.join("\n") + "\n";
-        std::fs::write(file, lines)
-            .map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))?;
+        write(file, &(run.record.lines.join("\n") + "\n"))?;
     }
     match run.violation() {
         None => {
             let live = run.live_after.unwrap_or_default();
             say!(
-                "safety ok ({} oracles, {} events) · liveness ok in {:.3} s",
+                "safety ok ({} laws, {} events) · liveness ok in {:.3} s",
                 run.record.oracles,
                 run.record.events,
                 live.as_secs_f64()
@@ -361,6 +361,10 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     say!("{}", result.requests_line());
     say!("{}", result.ops_line());
     say!("{}", result.closing_line());
+    if let Some(file) = args.value("--report") {
+        write(file, &result.report(&commit()))?;
+        say!("wrote    {file}");
+    }
     if result.seeds < sweep.seeds {
         say!(
             "interrupted after {} of {} seeds",
@@ -374,6 +378,10 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn write(file: &str, text: &str) -> Result<(), Wrong> {
+    std::fs::write(file, text).map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))
 }
 
 /// The named scenarios, or all.

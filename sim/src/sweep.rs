@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -196,6 +197,25 @@ impl SweepResult {
             "{} seeds, {} violations, {seeds:.1} seeds/s, {ratio:.0}x real time",
             self.seeds, self.violations
         )
+    }
+
+    /// What was found, by scenario, as a page of documentation.
+    pub fn report(&self, commit: &str) -> String {
+        let mut page = format!(
+            "# The newest sweep\n\nWritten by `sim sweep --report` at commit {commit}: {}.\n\n\
+             | scenario | seeds | violations | requests |\n| --- | --- | --- | --- |\n",
+            self.closing_line()
+        );
+        for (name, share) in &self.by_scenario {
+            let Share {
+                seeds,
+                violations,
+                requests,
+                ..
+            } = share;
+            let _ = writeln!(page, "| {name} | {seeds} | {violations} | {requests} |");
+        }
+        page
     }
 
     /// How many of each kind of request, and how many of them in a second of real time.

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use super::{Args, Wrong, commit, replay_line};
+use super::{Args, Wrong, commit, replay_line, write};
 use crate::{
     bug::Bug,
     explain, perfetto,
@@ -100,8 +100,4 @@ fn find(root: &Path, args: &Args) -> Result<Case, Wrong> {
         seed: bug.seed,
         replay: format!("sim replay {name}"),
     })
-}
-
-fn write(file: &str, text: &str) -> Result<(), Wrong> {
-    std::fs::write(file, text).map_err(|e| Wrong(format!("{file}: cannot be written: {e}")))
 }
