@@ -119,7 +119,7 @@ const WAKES_WITHIN: u64 = 40;
 /// The first seed in which this law, asked alone so that no other can speak first, fires with the bug and not without.
 pub fn wakes(law: &str, scenario: &str, with_bug: &Watch) -> Option<u64> {
     let mut scenario = Scenario::load(&scenario::root(), scenario).ok()?;
-    scenario.check.always.retain(|name| name == law);
+    scenario.check.only = Some(law.to_owned());
     if law != LIVE_AGAIN {
         scenario.check.eventually.hold.clear();
     }

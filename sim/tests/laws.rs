@@ -59,11 +59,11 @@ fn an_exception_takes_away_one_law_and_needs_a_reason() {
     for (except, says) in [
         (
             "\"dht.one_writer\" = \" \"",
-            "x.toml:17: check.except: \"dht.one_writer\" is excepted without a reason",
+            "x.toml:15: check.except: \"dht.one_writer\" is excepted without a reason",
         ),
         (
             "\"dht.one_witer\" = \"x\"",
-            "x.toml:17: check.except: \"dht.one_witer\" is not allowed",
+            "x.toml:15: check.except: \"dht.one_witer\" is not allowed",
         ),
     ] {
         let error = with(except).expect_err(except);

@@ -7,12 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use sim::{
-    mutants,
-    oracle::LIVE_AGAIN,
-    run::Watch,
-    services,
-};
+use sim::{mutants, oracle::LIVE_AGAIN, run::Watch, services};
 use xtask::mutants::Bug;
 
 /// What the exemplar service acts out when it is told to, where it is tried, and who must notice.
@@ -116,7 +111,7 @@ fn every_law_can_be_woken() {
 
 #[test]
 fn the_law_that_should_catch_a_bug_is_there() {
-    let all: BTreeSet<&str> = ORACLES.iter().map(|kind| kind.name).collect();
+    let all: BTreeSet<&str> = services::laws().map(|kind| kind.name).collect();
     for bug in bugs() {
         let of_the_run = bug.law.starts_with("world.");
         assert!(
