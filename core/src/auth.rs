@@ -2,12 +2,15 @@
 //!
 //! No I/O happens in the request path: keys are fetched by one background task ([`refresh_loop`]) and read as
 //! a snapshot. Every refusal has a typed reason, counted in `auth_failures_total{reason}`; what the client
-//! is told never says more than that reason.
+//! is told never says more than that reason. A service starts with [`Authenticator::open`].
 
+mod authenticator;
 mod cidr;
+mod fetch;
 mod gate;
 mod jwt;
 mod keys;
+mod operator;
 mod refresh;
 mod settings;
 mod token_cache;
@@ -20,12 +23,15 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+pub use authenticator::{Authenticator, declare};
 pub use cidr::Cidr;
+pub use fetch::{KeySource, MAX_ANSWER_BYTES};
 pub use gate::Gate;
 pub use jwt::Verified;
-pub use keys::{JwksError, KeySet, MAX_JWKS_BYTES};
-pub use refresh::{JwksCache, JwksPolicy, Next, refresh_loop};
-pub use settings::{AuthConfig, AuthMode, IngressConfig, PassportConfig};
+pub use keys::{JwksError, KeySet, KidHash};
+pub use operator::OPERATOR_PREFIX;
+pub use refresh::{JwksCache, JwksPolicy, Next, UNKNOWN_KID_COOLDOWN, refresh_loop};
+pub use settings::{AuthConfig, AuthMode, IngressConfig, PassportConfig, SignatureAlg, TokenType};
 pub use token_cache::{TokenCache, TokenHash};
 
 use crate::problem::Problem;
@@ -59,12 +65,30 @@ pub struct Passport {
     pub leeway: Duration,
     /// A cookie that may carry the token instead of `Authorization`.
     pub cookie: Option<String>,
+    /// A token is checked with one of these, and only if its key is for it.
+    pub algorithms: Vec<SignatureAlg>,
+    /// The kinds of token that count as access tokens.
+    pub types: Vec<TokenType>,
+}
+
+impl Default for Passport {
+    fn default() -> Self {
+        let config = PassportConfig::default();
+        Passport {
+            issuer: String::new(),
+            audience: String::new(),
+            leeway: Duration::from_secs(config.leeway_secs),
+            cookie: None,
+            algorithms: config.algorithms,
+            types: config.token_types,
+        }
+    }
 }
 
 /// No clock is trusted to be further off than this, whatever the configuration says.
 pub const MAX_LEEWAY: Duration = Duration::from_secs(300);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub subject: String,
     pub tenant: Option<String>,
@@ -73,12 +97,14 @@ pub struct Identity {
 }
 
 /// What vouches for an identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Via {
     /// Nothing: mode `none`.
     Nobody,
     Ingress,
     Passport,
+    /// The token that the process wrote to its own data folder.
+    Operator,
 }
 
 impl Identity {
@@ -113,6 +139,8 @@ pub enum AuthError {
     MalformedToken,
     #[error("an unsigned token is not accepted")]
     AlgNone,
+    #[error("the token is not of a kind that is accepted")]
+    WrongType,
     #[error("the token's algorithm is not accepted")]
     AlgUnknown,
     #[error("the token's algorithm does not belong to its key")]
@@ -131,6 +159,8 @@ pub enum AuthError {
     IssuerMismatch,
     #[error("the token is for another audience")]
     AudienceMismatch,
+    #[error("the operator's token is not the one of this start")]
+    OperatorToken,
     #[error("a required scope is missing")]
     MissingScope,
 }
@@ -144,6 +174,7 @@ impl AuthError {
             AuthError::UntrustedPeer => "untrusted_peer",
             AuthError::MalformedToken => "malformed_token",
             AuthError::AlgNone => "alg_none",
+            AuthError::WrongType => "wrong_type",
             AuthError::AlgUnknown => "alg_unknown",
             AuthError::AlgKeyMismatch => "alg_key_mismatch",
             AuthError::UnknownKid => "unknown_kid",
@@ -153,23 +184,39 @@ impl AuthError {
             AuthError::NotYetValid => "not_yet_valid",
             AuthError::IssuerMismatch => "issuer_mismatch",
             AuthError::AudienceMismatch => "audience_mismatch",
+            AuthError::OperatorToken => "operator_token",
             AuthError::MissingScope => "missing_scope",
+        }
+    }
+
+    /// What RFC 6750 has a refusal say. `None`: the caller's token is not at fault.
+    fn challenge(&self) -> Option<&'static str> {
+        match self {
+            AuthError::MissingCredentials => Some("Bearer"),
+            AuthError::MalformedHeader => Some("Bearer error=\"invalid_request\""),
+            AuthError::MissingScope => Some("Bearer error=\"insufficient_scope\""),
+            AuthError::UntrustedPeer | AuthError::NoKeys => None,
+            _ => Some("Bearer error=\"invalid_token\""),
         }
     }
 
     pub fn problem(&self) -> Problem {
         let status = match self {
             AuthError::MissingScope | AuthError::UntrustedPeer => StatusCode::FORBIDDEN,
-            // The token may be fine: it is the service that lacks something.
+            // The token may be fine, and a client told 401 would throw it away: it is the service that
+            // lacks something, and says so.
             AuthError::NoKeys => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::UNAUTHORIZED,
         };
-        let problem = Problem::new(status, self.reason()).detail(self);
-        match status {
-            StatusCode::UNAUTHORIZED => {
-                problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-            }
-            StatusCode::SERVICE_UNAVAILABLE => problem.retry_after(NO_KEYS_RETRY),
+        let mut problem = Problem::new(status, self.reason()).detail(self);
+        if let Some(challenge) = self.challenge() {
+            let challenge = HeaderValue::from_static(challenge);
+            problem = problem.header(header::WWW_AUTHENTICATE, challenge);
+        }
+        match self {
+            AuthError::NoKeys => problem.retry_after(NO_KEYS_RETRY),
+            // By then the issuer was asked again.
+            AuthError::UnknownKid => problem.retryable(true).retry_after(UNKNOWN_KID_COOLDOWN),
             _ => problem,
         }
     }
@@ -267,14 +314,19 @@ impl Passport {
             .as_deref()
             .ok_or(AuthError::MissingCredentials)?;
         let cookies = headers.get_all(header::COOKIE).iter();
-        let mut cookies = cookies
+        let cookies = cookies
             .filter_map(|v| v.to_str().ok())
             .flat_map(|v| v.split(';'));
-        let found = cookies.find_map(|pair| match pair.trim().split_once('=') {
+        let mut found = cookies.filter_map(|pair| match pair.trim().split_once('=') {
             Some((key, value)) if key == name => Some(value),
             _ => None,
         });
-        found.ok_or(AuthError::MissingCredentials)
+        let token = found.next().ok_or(AuthError::MissingCredentials)?;
+        // Of two, one may have been planted by a neighbouring site.
+        match found.next() {
+            None => Ok(token),
+            Some(_) => Err(AuthError::MalformedHeader),
+        }
     }
 }
 

@@ -68,6 +68,7 @@ pub struct Kernel {
     pub not_ready: Counters,
     pub quota_reject: Counters,
     pub auth_failures: Counters,
+    pub auth_refreshes: Counters,
     pub ops_actions: Counters,
     pub deadline_header_malformed: Count,
 }
@@ -323,7 +324,7 @@ const fn counter(name: &'static str, labels: &'static [&'static str], help: &'st
 }
 
 /// What every service counts, besides what is read on export.
-const KERNEL: [Spec; 7] = [
+const KERNEL: [Spec; 8] = [
     counter(
         "io_timeouts_total",
         &["op"],
@@ -347,6 +348,11 @@ const KERNEL: [Spec; 7] = [
         "Requests whose caller could not be identified or lacked a scope",
     ),
     counter(
+        "auth_refreshes_total",
+        &["result"],
+        "Fetches of the token issuer's keys: `ok`, or why not",
+    ),
+    counter(
         "ops_actions_total",
         &["action", "result"],
         "Reloads and shutdowns asked for over HTTP",
@@ -356,7 +362,16 @@ const KERNEL: [Spec; 7] = [
 impl Kernel {
     fn new(maker: &Maker) -> Kernel {
         let made = |spec: Spec, most| maker.counters(spec.name, spec.help, spec.labels, most);
-        let [timeouts, errors, retries, not_ready, quota, auth, ops] = KERNEL;
+        let [
+            timeouts,
+            errors,
+            retries,
+            not_ready,
+            quota,
+            auth,
+            refreshes,
+            ops,
+        ] = KERNEL;
         Kernel {
             // Exported together with the refusals of queues, hence not registered on its own.
             busy_rejections: Labelled::new(BUSY.labels.len(), 64, || {
@@ -369,6 +384,7 @@ impl Kernel {
             not_ready: made(not_ready, 8),
             quota_reject: made(quota, 8),
             auth_failures: made(auth, 32),
+            auth_refreshes: made(refreshes, 16),
             ops_actions: made(ops, 8),
             deadline_header_malformed: Count::default(),
         }

@@ -1,21 +1,23 @@
 //! The door: a mode, the current keys, the verified tokens, and the count of refusals.
 //!
 //! Checking a request takes no lock but the token cache's, for a look-up; keys are a snapshot that one
-//! refresher replaces. An unknown key id nudges that refresher and is refused meanwhile. Who wants tokens but
+//! refresher replaces. An unknown key id asks that refresher for keys and is refused meanwhile. Who wants tokens but
 //! has no keys can let nobody in: [`Gate::tell`] makes readiness say so.
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     sync::{Arc, OnceLock},
     time::{Instant, SystemTime},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderMap;
 use tokio::sync::Notify;
 
 use super::{
-    AuthError, Identity, KeySet, Mode, Passport, decide, jwt,
+    AuthError, Identity, KeySet, KidHash, Mode, Passport, decide, jwt, operator,
+    refresh::MAX_ASKED,
     token_cache::{TokenCache, TokenHash},
 };
 use crate::{
@@ -31,7 +33,9 @@ pub struct Gate {
     failures: Counters,
     /// Open while there are keys.
     readiness: OnceLock<readiness::Gate>,
-    pub(super) unknown_kid: Notify,
+    /// What the operator's token of this start hashes to, once there is one.
+    pub(super) operator: ArcSwapOption<blake3::Hash>,
+    pub(super) asked: Asked,
 }
 
 const MAX_CACHED_TOKENS: usize = 4096;
@@ -50,7 +54,8 @@ impl Gate {
             tokens: RankedMutex::new(TOKENS, TokenCache::new(MAX_CACHED_TOKENS)),
             failures: telemetry.kernel().auth_failures.clone(),
             readiness: OnceLock::new(),
-            unknown_kid: Notify::new(),
+            operator: ArcSwapOption::empty(),
+            asked: Asked::new(),
         })
     }
 
@@ -86,17 +91,12 @@ impl Gate {
         peer: Option<IpAddr>,
         now: SystemTime,
     ) -> Result<Identity, AuthError> {
-        let keys = self.keys.load();
-        let identity = match &self.mode {
-            Mode::Passport(passport) => self.check_token(passport, headers, &keys, now),
-            mode => decide(mode, headers, peer, &keys, now),
+        let identity = match (operator::presented(headers), &self.mode) {
+            (Some(token), _) => operator::identify(token, peer, self.operator.load().as_deref()),
+            (None, Mode::Passport(passport)) => self.check_token(passport, headers, now),
+            (None, mode) => decide(mode, headers, peer, &self.keys.load(), now),
         };
-        identity.inspect_err(|error| {
-            self.count(*error);
-            if *error == AuthError::UnknownKid {
-                self.unknown_kid.notify_one();
-            }
-        })
+        identity.inspect_err(|error| self.count(*error))
     }
 
     /// Counts a refusal that was decided elsewhere, such as a missing scope.
@@ -116,9 +116,9 @@ impl Gate {
         &self,
         passport: &Passport,
         headers: &HeaderMap,
-        keys: &KeySet,
         now: SystemTime,
     ) -> Result<Identity, AuthError> {
+        let keys = self.keys.load();
         let token = passport.token(headers)?;
         let hash = TokenHash::of(token);
         let known = self
@@ -129,9 +129,16 @@ impl Gate {
             return known;
         }
         // The signature is checked outside the lock: it takes longer than everything else here.
-        let verified = jwt::verify(token, passport, keys)?;
+        let verified = jwt::verify(token, passport, &keys).inspect_err(|error| {
+            if *error == AuthError::UnknownKid
+                && let Some(kid) = jwt::named_kid(token)
+            {
+                self.asked.add(kid);
+            }
+        })?;
         verified.check_time(now, passport.leeway)?;
         let identity = verified.identity.clone();
+        // Under the keys that verified it, even if they were replaced meanwhile.
         self.tokens.lock().insert(hash, keys.generation, verified);
         Ok(identity)
     }
@@ -139,5 +146,44 @@ impl Gate {
     #[cfg(test)]
     pub(super) fn cached_tokens(&self) -> usize {
         self.tokens.lock().len()
+    }
+}
+
+/// Key ids that nobody knew, on their way from the requests to the refresher.
+pub(super) struct Asked {
+    waiting: RankedMutex<BTreeSet<KidHash>>,
+    wake: Notify,
+}
+
+const ASKED: LockDecl = LockDecl {
+    name: "auth_asked",
+    rank: LEAF,
+    guards: "unknown key ids that wait for the refresher",
+};
+
+impl Asked {
+    fn new() -> Asked {
+        Asked {
+            waiting: RankedMutex::new(ASKED, BTreeSet::new()),
+            wake: Notify::new(),
+        }
+    }
+
+    /// One that finds no room is merged with those waiting: the same fetch serves it.
+    fn add(&self, kid: KidHash) {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() < MAX_ASKED {
+            waiting.insert(kid);
+        }
+        drop(waiting);
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(super) fn take(&self) -> BTreeSet<KidHash> {
+        std::mem::take(&mut *self.waiting.lock())
     }
 }

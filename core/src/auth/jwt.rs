@@ -9,30 +9,34 @@ use std::{
 };
 
 use jsonwebtoken::Algorithm;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
-use super::{AuthError, Identity, KeySet, MAX_LEEWAY, MAX_SCOPES, Passport, Via};
+use super::{
+    AuthError, Identity, KeySet, KidHash, MAX_LEEWAY, MAX_SCOPES, Passport, TokenType, Via,
+};
 
 /// A token whose signature, issuer and audience are right; its times are checked at every use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verified {
     pub identity: Identity,
-    /// Unix seconds.
-    pub expires: f64,
-    pub not_before: Option<f64>,
+    /// Unix time.
+    pub expires_ms: u64,
+    /// Neither before its `nbf` nor before it was issued.
+    pub not_before_ms: u64,
 }
 
 impl Verified {
     pub fn check_time(&self, now: SystemTime, leeway: Duration) -> Result<(), AuthError> {
-        let now = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs_f64();
-        let leeway = leeway.min(MAX_LEEWAY).as_secs_f64();
-        if now >= self.expires + leeway {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_millis() as u64;
+        let leeway = leeway.min(MAX_LEEWAY).as_millis() as u64;
+        if now >= self.expires_ms + leeway {
             return Err(AuthError::Expired);
         }
-        if self.not_before.is_some_and(|from| now + leeway < from) {
+        if now + leeway < self.not_before_ms {
             return Err(AuthError::NotYetValid);
         }
         Ok(())
@@ -42,11 +46,13 @@ impl Verified {
 /// Longer tokens are refused before anything looks into them.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
 
+/// What else a header says about keys (`jwk`, `jku`, `x5u`, `x5c`) is the sender's word, and is not read.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
     kid: Option<String>,
-    crit: Option<serde_json::Value>,
+    typ: Option<String>,
+    crit: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -54,10 +60,37 @@ struct Claims {
     sub: String,
     iss: String,
     aud: OneOrMany,
-    exp: f64,
-    nbf: Option<f64>,
+    exp: NumericDate,
+    nbf: Option<NumericDate>,
+    iat: Option<NumericDate>,
     tenant: Option<String>,
     scope: Option<OneOrMany>,
+    /// Claims that only tokens for other ends carry: ID tokens, logout tokens, refresh tokens.
+    at_hash: Option<IgnoredAny>,
+    c_hash: Option<IgnoredAny>,
+    events: Option<IgnoredAny>,
+    typ: Option<String>,
+    token_use: Option<String>,
+}
+
+/// Seconds since 1970, fractions allowed (RFC 7519), within the years that people write.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "f64")]
+struct NumericDate {
+    ms: u64,
+}
+
+/// The end of the year 9999.
+const LAST_SECOND: f64 = 253_402_300_799.0;
+
+impl TryFrom<f64> for NumericDate {
+    type Error = &'static str;
+
+    fn try_from(seconds: f64) -> Result<Self, Self::Error> {
+        let sane = (0.0..=LAST_SECOND).contains(&seconds);
+        let ms = (seconds * 1000.0) as u64;
+        sane.then_some(NumericDate { ms }).ok_or("no date")
+    }
 }
 
 #[derive(Deserialize)]
@@ -68,16 +101,13 @@ enum OneOrMany {
 }
 
 pub(super) fn verify(token: &str, p: &Passport, keys: &KeySet) -> Result<Verified, AuthError> {
-    if token.len() > MAX_TOKEN_BYTES {
-        return Err(AuthError::MalformedToken);
-    }
     let (message, signature) = token.rsplit_once('.').ok_or(AuthError::MalformedToken)?;
-    let (header, claims) = message.split_once('.').ok_or(AuthError::MalformedToken)?;
+    let header = header(token)?;
+    let (_, claims) = message.split_once('.').ok_or(AuthError::MalformedToken)?;
     // Four parts are an encrypted token or a trick; neither is ours.
     if claims.contains('.') {
         return Err(AuthError::MalformedToken);
     }
-    let header: Header = part(header)?;
     // An extension that must be understood, and is not.
     if header.crit.is_some() {
         return Err(AuthError::MalformedToken);
@@ -86,6 +116,9 @@ pub(super) fn verify(token: &str, p: &Passport, keys: &KeySet) -> Result<Verifie
         return Err(AuthError::AlgNone);
     }
     let alg = Algorithm::from_str(&header.alg).map_err(|_| AuthError::AlgUnknown)?;
+    if !p.types.iter().any(|t| t.fits(header.typ.as_deref())) {
+        return Err(AuthError::WrongType);
+    }
     if keys.is_empty() {
         return Err(AuthError::NoKeys);
     }
@@ -94,11 +127,27 @@ pub(super) fn verify(token: &str, p: &Passport, keys: &KeySet) -> Result<Verifie
     if !key.allows(alg) {
         return Err(AuthError::AlgKeyMismatch);
     }
+    if !p.algorithms.iter().any(|a| a.name() == header.alg) {
+        return Err(AuthError::AlgUnknown);
+    }
     match jsonwebtoken::crypto::verify(signature, message.as_bytes(), key.decoding(), alg) {
         Ok(true) => {}
         _ => return Err(AuthError::BadSignature),
     }
     accept(part(claims)?, p)
+}
+
+/// The key that the token names, for one that was refused because nobody knew it.
+pub(super) fn named_kid(token: &str) -> Option<KidHash> {
+    header(token).ok()?.kid.map(|kid| KidHash::of(&kid))
+}
+
+fn header(token: &str) -> Result<Header, AuthError> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return Err(AuthError::MalformedToken);
+    }
+    let (header, _) = token.split_once('.').ok_or(AuthError::MalformedToken)?;
+    part(header)
 }
 
 fn accept(claims: Claims, p: &Passport) -> Result<Verified, AuthError> {
@@ -112,8 +161,10 @@ fn accept(claims: Claims, p: &Passport) -> Result<Verified, AuthError> {
     if !for_us {
         return Err(AuthError::AudienceMismatch);
     }
-    let finite = claims.exp.is_finite() && claims.nbf.is_none_or(f64::is_finite);
-    if claims.sub.is_empty() || !finite {
+    if claims.is_for_another_end() {
+        return Err(AuthError::WrongType);
+    }
+    if claims.sub.is_empty() {
         return Err(AuthError::MalformedToken);
     }
     let scopes = match claims.scope {
@@ -121,6 +172,7 @@ fn accept(claims: Claims, p: &Passport) -> Result<Verified, AuthError> {
         Some(OneOrMany::Many(all)) => all,
         Some(OneOrMany::One(text)) => text.split_whitespace().map(str::to_owned).collect(),
     };
+    let begins = claims.nbf.iter().chain(&claims.iat).map(|date| date.ms);
     Ok(Verified {
         identity: Identity {
             subject: claims.sub,
@@ -128,9 +180,37 @@ fn accept(claims: Claims, p: &Passport) -> Result<Verified, AuthError> {
             scopes: scopes.into_iter().take(MAX_SCOPES).collect(),
             via: Via::Passport,
         },
-        expires: claims.exp,
-        not_before: claims.nbf,
+        expires_ms: claims.exp.ms,
+        not_before_ms: begins.max().unwrap_or(0),
     })
+}
+
+impl Claims {
+    /// Issuers sign ID, logout and refresh tokens with the same keys, and not all say so in the header.
+    fn is_for_another_end(&self) -> bool {
+        let said = |claim: &Option<String>, words: &[&str]| {
+            let said = claim.as_deref().unwrap_or_default();
+            words.iter().any(|word| said.eq_ignore_ascii_case(word))
+        };
+        self.at_hash.is_some()
+            || self.c_hash.is_some()
+            || self.events.is_some()
+            || said(&self.typ, &["ID", "Refresh", "Logout"])
+            || said(&self.token_use, &["id"])
+    }
+}
+
+impl TokenType {
+    fn fits(self, typ: Option<&str>) -> bool {
+        let Some(typ) = typ else {
+            return self == TokenType::Absent;
+        };
+        // RFC 7515 allows a media type's `application/` to be left out.
+        let (place, short) = typ.split_once('/').unwrap_or(("application", typ));
+        self != TokenType::Absent
+            && place.eq_ignore_ascii_case("application")
+            && short.eq_ignore_ascii_case(self.name())
+    }
 }
 
 fn part<T: DeserializeOwned>(text: &str) -> Result<T, AuthError> {

@@ -1,34 +1,35 @@
 //! When to fetch the issuer's keys again: a pure state machine, and the thin loop that acts on it.
 //!
-//! Always: one fetch at a time; before the keys grow stale, again with backoff after a failure, and for an
-//! unknown key id at most once per cool-down, however many such tokens arrive. Keys that could not be
-//! renewed for too long are dropped: better to refuse than to trust a key that was revoked.
+//! Always: one fetch at a time; before the keys grow stale, again with backoff after a failure, and for unknown key
+//! ids at most once per cool-down, however many such tokens arrive; an id that the issuer did not have asks for
+//! nothing for a while. Keys that could not be renewed for too long are dropped: better to refuse than to trust a
+//! key that was revoked.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use rand_core::Rng as _;
 
-use super::{Gate, JwksError, KeySet, MAX_JWKS_BYTES};
-use crate::{Env, Rng, seam::HttpError, telemetry::Kernel};
+use super::{
+    Gate, KeySet, KeySource, KidHash,
+    fetch::{FetchError, fetch},
+};
+use crate::{Env, Rng, backoff::Backoff, telemetry::Kernel};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JwksPolicy {
-    /// For one fetch, body included.
+    /// For one fetch, the issuer's metadata and all bodies included.
     pub timeout: Duration,
     /// How long keys count as fresh if the issuer does not say.
     pub fresh_for: Duration,
     /// How long keys are used at all without being renewed.
-    pub usable_for: Duration,
+    pub max_stale: Duration,
     pub unknown_kid_cooldown: Duration,
-    pub retry_base: Duration,
-    pub retry_cap: Duration,
+    pub retry: Backoff,
 }
 
 impl Default for JwksPolicy {
@@ -36,17 +37,27 @@ impl Default for JwksPolicy {
         JwksPolicy {
             timeout: Duration::from_secs(2),
             fresh_for: Duration::from_secs(300),
-            usable_for: Duration::from_secs(3600),
-            unknown_kid_cooldown: Duration::from_secs(30),
-            retry_base: Duration::from_millis(250),
-            retry_cap: Duration::from_secs(30),
+            max_stale: Duration::from_secs(3600),
+            unknown_kid_cooldown: UNKNOWN_KID_COOLDOWN,
+            retry: Backoff::plus(Duration::from_millis(250), Duration::from_secs(30)),
         }
     }
 }
 
+/// An unknown key id has led to a fetch by then.
+pub const UNKNOWN_KID_COOLDOWN: Duration = Duration::from_secs(30);
+/// An issuer that says less is asked as if it had said this.
+const LEAST_FRESH: Duration = Duration::from_secs(60);
+/// For so many cool-downs an id that the issuer did not have asks for nothing.
+const ABSENT_COOLDOWNS: u32 = 5;
+/// Ids that wait for a fetch; one more shares it without being remembered.
+pub(super) const MAX_ASKED: usize = 32;
+/// Ids that are remembered as absent; one more pushes out the one that would be forgotten first.
+const MAX_ABSENT: usize = 256;
+
 /// Order of calls: [`poll_next`](Self::poll_next); on `Fetch`, one of `handle_fetched` and `handle_failed`
 /// later; `handle_unknown_kid` at any time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JwksCache {
     policy: JwksPolicy,
     in_flight: bool,
@@ -54,6 +65,10 @@ pub struct JwksCache {
     last_attempt: Option<Instant>,
     drop_at: Option<Instant>,
     failures: u32,
+    /// Unknown ids since the last good answer, and when each was named first.
+    asked: BTreeMap<KidHash, Instant>,
+    /// Ids that the issuer did not have when it was asked, and until when that is believed.
+    absent: BTreeMap<KidHash, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +90,14 @@ impl JwksCache {
             last_attempt: None,
             drop_at: None,
             failures: 0,
+            asked: BTreeMap::new(),
+            absent: BTreeMap::new(),
         }
     }
 
     /// Keys are there already, from a fetch at that time: they grow stale from then on, whoever looks after them.
     pub fn holding(mut self, fetched_at: Option<Instant>) -> Self {
-        self.drop_at = fetched_at.map(|at| at + self.policy.usable_for);
+        self.drop_at = fetched_at.map(|at| at + self.policy.max_stale);
         self
     }
 
@@ -100,36 +117,68 @@ impl JwksCache {
         Next::Wait(self.drop_at.map_or(self.due, |at| at.min(self.due)))
     }
 
-    /// `max_age` is what the issuer said, kept within reason: from a minute to `usable_for`.
-    pub fn handle_fetched(&mut self, now: Instant, max_age: Option<Duration>) {
-        let shortest = Duration::from_secs(60).min(self.policy.usable_for);
+    /// `max_age` is what the issuer said, kept within reason: from a minute to `max_stale`. The next fetch comes when
+    /// seven to eight tenths of it are over, so that many services do not ask at the same time.
+    pub fn handle_fetched(
+        &mut self,
+        now: Instant,
+        max_age: Option<Duration>,
+        known: &BTreeSet<KidHash>,
+        rng: &mut Rng,
+    ) {
+        let shortest = LEAST_FRESH.min(self.policy.max_stale);
         let fresh = max_age.unwrap_or(self.policy.fresh_for);
-        let fresh = fresh.clamp(shortest, self.policy.usable_for);
+        let fresh = fresh.clamp(shortest, self.policy.max_stale);
         self.in_flight = false;
         self.failures = 0;
-        self.due = now + fresh * 4 / 5;
-        self.drop_at = Some(now + self.policy.usable_for);
+        self.due = now + fresh * (700 + (rng.next_u64() % 101) as u32) / 1000;
+        self.drop_at = Some(now + self.policy.max_stale);
+        self.absent
+            .retain(|kid, until| now < *until && !known.contains(kid));
+        let began = self.last_attempt;
+        for (kid, at) in std::mem::take(&mut self.asked) {
+            if known.contains(&kid) {
+                continue;
+            }
+            // One that was named while the answer was on its way deserves another.
+            match began.is_some_and(|began| began < at) {
+                true => self.handle_unknown_kid(at, kid),
+                false => self.remember_absent(now, kid),
+            }
+        }
     }
 
     pub fn handle_failed(&mut self, now: Instant, rng: &mut Rng) {
-        let backoff = self
-            .policy
-            .retry_base
-            .saturating_mul(1 << self.failures.min(16));
-        let base_ms = self.policy.retry_base.as_millis().max(1) as u64;
-        let jitter = Duration::from_millis(rng.next_u64() % base_ms);
+        let wait = self.policy.retry.delay(self.failures, rng);
         self.in_flight = false;
         self.failures = self.failures.saturating_add(1);
-        self.due = now + backoff.min(self.policy.retry_cap) + jitter;
+        self.due = now + wait;
     }
 
-    pub fn handle_unknown_kid(&mut self, now: Instant) {
+    pub fn handle_unknown_kid(&mut self, now: Instant, kid: KidHash) {
+        if self.absent.get(&kid).is_some_and(|until| now < *until) {
+            return;
+        }
+        if self.asked.len() < MAX_ASKED {
+            self.asked.entry(kid).or_insert(now);
+        }
         let cooled = self
             .last_attempt
-            .is_none_or(|at| now >= at + self.policy.unknown_kid_cooldown);
-        if cooled && !self.in_flight {
-            self.due = self.due.min(now);
+            .map_or(now, |at| at + self.policy.unknown_kid_cooldown);
+        if !self.in_flight {
+            self.due = self.due.min(cooled.max(now));
         }
+    }
+
+    fn remember_absent(&mut self, now: Instant, kid: KidHash) {
+        if self.absent.len() >= MAX_ABSENT {
+            let first = self.absent.iter().min_by_key(|(_, until)| **until);
+            if let Some((first, _)) = first.map(|(kid, until)| (*kid, *until)) {
+                self.absent.remove(&first);
+            }
+        }
+        let until = now + self.policy.unknown_kid_cooldown * ABSENT_COOLDOWNS;
+        self.absent.insert(kid, until);
     }
 }
 
@@ -137,7 +186,7 @@ impl JwksCache {
 pub async fn refresh_loop(
     env: Env,
     gate: Arc<Gate>,
-    url: http::Uri,
+    source: KeySource,
     policy: JwksPolicy,
     kernel: Kernel,
     stop: impl Future<Output = ()>,
@@ -145,38 +194,38 @@ pub async fn refresh_loop(
     let mut stop = std::pin::pin!(stop);
     let mut cache = JwksCache::new(policy, env.now()).holding(gate.keys_fetched_at());
     let mut rng = env.rng();
+    let mut told = Told::default();
     loop {
         match cache.poll_next(env.now()) {
             Next::Fetch => {
                 let fetched = tokio::select! {
                     biased;
                     () = &mut stop => return,
-                    fetched = fetch(&env, &url, policy.timeout) => fetched,
+                    fetched = fetch(&env, &source, policy.timeout) => fetched,
                 };
+                told.tell(&kernel, &source, fetched.as_ref().err());
                 match fetched {
                     Ok((mut keys, max_age)) => {
+                        let known = keys.hashes();
                         keys.fetched_at = Some(env.now());
                         gate.set_keys(keys);
-                        cache.handle_fetched(env.now(), max_age);
+                        cache.handle_fetched(env.now(), max_age, &known, &mut rng);
                     }
-                    Err(error) => {
-                        match error {
-                            FetchError::Timeout => kernel.io_timeouts.with(&["auth_refresh"]).inc(),
-                            _ => kernel.io_errors.with(&["auth"]).inc(),
-                        }
-                        tracing::warn!(%error, %url, "keys could not be refreshed");
-                        cache.handle_failed(env.now(), &mut rng);
-                    }
+                    Err(_) => cache.handle_failed(env.now(), &mut rng),
                 }
             }
             Next::Drop => {
-                tracing::error!(%url, "keys are too old to be trusted and were dropped");
+                tracing::error!("keys are too old to be trusted and were dropped");
                 gate.set_keys(KeySet::default());
             }
             Next::Wait(at) => tokio::select! {
                 biased;
                 () = &mut stop => return,
-                () = gate.unknown_kid.notified() => cache.handle_unknown_kid(env.now()),
+                () = gate.asked.wait() => {
+                    let now = env.now();
+                    let asked = gate.asked.take();
+                    asked.into_iter().for_each(|kid| cache.handle_unknown_kid(now, kid));
+                }
                 () = env.sleep_until(at) => {}
             },
             Next::WaitForFetch => unreachable!("this loop awaits each fetch"),
@@ -184,55 +233,30 @@ pub async fn refresh_loop(
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-enum FetchError {
-    #[error("no answer in time")]
-    Timeout,
-    #[error("the request failed: {0}")]
-    Http(HttpError),
-    #[error("the issuer answered {0}")]
-    Status(StatusCode),
-    #[error("the answer broke off or is too large")]
-    Body,
-    #[error("the answer is unusable: {0}")]
-    Document(JwksError),
+/// Every attempt is counted; a line is written when something changes, not each time that it has not.
+#[derive(Default)]
+struct Told {
+    failing: Option<&'static str>,
 }
 
-async fn fetch(
-    env: &Env,
-    url: &http::Uri,
-    timeout: Duration,
-) -> Result<(KeySet, Option<Duration>), FetchError> {
-    let deadline = env.now() + timeout;
-    let mut request = http::Request::new(Bytes::new());
-    *request.uri_mut() = url.clone();
-    let response = env
-        .http(request, deadline)
-        .await
-        .map_err(|error| match error {
-            HttpError::Timeout { .. } => FetchError::Timeout,
-            other => FetchError::Http(other),
-        })?;
-    if response.status() != StatusCode::OK {
-        return Err(FetchError::Status(response.status()));
+impl Told {
+    fn tell(&mut self, kernel: &Kernel, source: &KeySource, error: Option<&FetchError>) {
+        let result = error.map(FetchError::reason);
+        kernel.auth_refreshes.with(&[result.unwrap_or("ok")]).inc();
+        match error {
+            None => {}
+            Some(FetchError::Timeout) => kernel.io_timeouts.with(&["auth_refresh"]).inc(),
+            Some(_) => kernel.io_errors.with(&["auth"]).inc(),
+        }
+        let before = std::mem::replace(&mut self.failing, result);
+        match error {
+            Some(error) if before != result => {
+                tracing::warn!(%error, %source, "keys could not be refreshed; those at hand stay in use");
+            }
+            None if before.is_some() => tracing::info!(%source, "keys are refreshed again"),
+            _ => {}
+        }
     }
-    let (parts, body) = response.into_parts();
-    let body = Limited::new(body, MAX_JWKS_BYTES).collect();
-    let body = env
-        .timeout_at(deadline, body)
-        .await
-        .map_err(|_| FetchError::Timeout)?;
-    let body = body.map_err(|_| FetchError::Body)?.to_bytes();
-    let keys = KeySet::parse(&body).map_err(FetchError::Document)?;
-    Ok((keys, max_age(&parts.headers)))
-}
-
-fn max_age(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(header::CACHE_CONTROL)?.to_str().ok()?;
-    let seconds = value
-        .split(',')
-        .find_map(|d| d.trim().strip_prefix("max-age="))?;
-    seconds.parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]

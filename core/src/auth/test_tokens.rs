@@ -3,10 +3,20 @@
 use jsonwebtoken::{Algorithm, EncodingKey, Header, jwk::Jwk};
 use serde_json::{Value, json};
 
-use super::jwt::base64url;
+use super::{Passport, jwt::base64url};
 
 pub const ISSUER: &str = "https://issuer.test";
 pub const AUDIENCE: &str = "svc";
+
+/// What this issuer's tokens are for; no leeway.
+pub fn passport() -> Passport {
+    Passport {
+        issuer: ISSUER.to_owned(),
+        audience: AUDIENCE.to_owned(),
+        leeway: std::time::Duration::ZERO,
+        ..Passport::default()
+    }
+}
 
 pub fn ed_key(seed: u8) -> EncodingKey {
     // PKCS#8 around a raw Ed25519 seed.

@@ -27,10 +27,9 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 
 fn passport() -> Passport {
     Passport {
-        issuer: ISSUER.to_owned(),
-        audience: AUDIENCE.to_owned(),
         leeway: Duration::from_secs(30),
         cookie: Some("session".to_owned()),
+        ..super::test_tokens::passport()
     }
 }
 
@@ -181,20 +180,24 @@ fn edited(base: &Value, name: &str, value: Value) -> String {
     token(Algorithm::EdDSA, "k1", &ed_key(1), &claims)
 }
 
-/// `{"alg": alg, "kid": "k1"}` and good claims, with whatever signature.
+/// Base64url without padding.
+fn encoded(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let digits = text.as_bytes().chunks(3).flat_map(|piece| {
+        let bits = piece
+            .iter()
+            .fold(0u32, |bits, byte| (bits << 8) | u32::from(*byte));
+        let bits = bits << (8 * (3 - piece.len()));
+        (0..=piece.len()).map(move |n| DIGITS[(bits >> (18 - 6 * n)) as usize & 63])
+    });
+    digits.map(char::from).collect()
+}
+
+/// This header and good claims, with whatever signature.
 fn forged(header: &str, signature: &str) -> String {
     let real = good(1, NOW + 60);
     let claims = real.split('.').nth(1).unwrap();
-    let encode = |text: &str| {
-        let key = EncodingKey::from_secret(b"");
-        let t = jsonwebtoken::encode(
-            &Default::default(),
-            &serde_json::from_str::<Value>(text).unwrap(),
-            &key,
-        );
-        t.unwrap().split('.').nth(1).unwrap().to_owned()
-    };
-    format!("{}.{claims}.{signature}", encode(header))
+    format!("{}.{claims}.{signature}", encoded(header))
 }
 
 // proves: ADM-8.6
@@ -253,6 +256,22 @@ fn every_way_a_token_can_be_wrong_has_its_own_reason() {
         (edited(&base, "aud", Value::Null), MalformedToken),
         (edited(&base, "exp", Value::Null), MalformedToken),
         (edited(&base, "exp", json!("soon")), MalformedToken),
+        (edited(&base, "exp", json!(1e300)), MalformedToken),
+        (
+            edited(&base, "exp", json!(253_402_300_800_u64)),
+            MalformedToken,
+        ),
+        (edited(&base, "exp", json!(u64::MAX)), MalformedToken),
+        (edited(&base, "nbf", json!(-1)), MalformedToken),
+        (edited(&base, "iat", json!(-0.5)), MalformedToken),
+        (edited(&base, "iat", json!(NOW + 31)), NotYetValid),
+        (edited(&base, "iat", json!(NOW as f64 + 30.5)), NotYetValid),
+        (edited(&base, "exp", json!(NOW as f64 - 30.5)), Expired),
+        (edited(&base, "at_hash", json!("x")), WrongType),
+        (edited(&base, "c_hash", json!("x")), WrongType),
+        (edited(&base, "events", json!({})), WrongType),
+        (edited(&base, "typ", json!("Refresh")), WrongType),
+        (edited(&base, "token_use", json!("id")), WrongType),
         (edited(&base, "sub", json!("")), MalformedToken),
         (edited(&base, "exp", json!(NOW - 30)), Expired),
         (edited(&base, "nbf", json!(NOW + 31)), NotYetValid),
@@ -266,9 +285,106 @@ fn every_way_a_token_can_be_wrong_has_its_own_reason() {
     }
     for fine in [
         edited(&base, "exp", json!(NOW - 29)),
+        edited(&base, "exp", json!(NOW as f64 - 29.5)),
+        edited(&base, "exp", json!(253_402_300_799_u64)),
         edited(&base, "nbf", json!(NOW + 30)),
+        edited(&base, "iat", json!(NOW + 30)),
+        edited(&base, "typ", json!("Bearer")),
+        edited(&base, "token_use", json!("access")),
     ] {
         assert!(decide_token(&fine, NOW).is_ok());
+    }
+}
+
+/// Header and claims as they are written here, signed by the key `k1`.
+fn written(header: &str, claims: &str) -> String {
+    let message = format!("{}.{}", encoded(header), encoded(claims));
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &ed_key(1), Algorithm::EdDSA);
+    format!("{message}.{}", signature.unwrap())
+}
+
+// What a parser might take either way is taken neither way.
+#[test]
+fn a_name_that_occurs_twice_makes_a_token_malformed() {
+    let header = r#"{"alg":"EdDSA","kid":"k1"}"#;
+    let claims = format!(
+        r#"{{"sub":"ada","iss":"{ISSUER}","aud":"{AUDIENCE}","exp":{}}}"#,
+        NOW + 60
+    );
+    assert!(decide_token(&written(header, &claims), NOW).is_ok());
+    let twice = |text: &str, pair: &str| text.replacen('{', &format!("{{{pair},"), 1);
+    for (header, claims) in [
+        (twice(header, r#""alg":"EdDSA""#), claims.clone()),
+        (twice(header, r#""kid":"k2""#), claims.clone()),
+        (header.to_owned(), twice(&claims, r#""sub":"eve""#)),
+        (header.to_owned(), twice(&claims, r#""exp":9999999999"#)),
+        (header.to_owned(), twice(&claims, r#""aud":["x"]"#)),
+        (header.to_owned(), format!("{claims} x")),
+    ] {
+        let got = decide_token(&written(&header, &claims), NOW);
+        assert_eq!(got, Err(AuthError::MalformedToken), "{header} {claims}");
+    }
+}
+
+/// Keys and addresses that the token itself brings are not looked at.
+#[test]
+fn a_token_never_says_which_key_or_algorithm_it_is_checked_with() {
+    let stranger = serde_json::from_slice::<Value>(&jwks(&[9])).unwrap()["keys"][0].clone();
+    let claims = claims(NOW + 60).to_string();
+    for (name, value) in [
+        ("jwk", stranger.clone()),
+        ("jku", json!("https://evil.test/keys")),
+        ("x5u", json!("https://evil.test/chain")),
+        ("x5c", json!(["AAAA"])),
+    ] {
+        let header = json!({"alg": "EdDSA", "kid": "k1", name: value}).to_string();
+        assert!(
+            decide_token(&written(&header, &claims), NOW).is_ok(),
+            "{name} is passed over"
+        );
+        let header = json!({"alg": "EdDSA", "kid": "k9", name: value}).to_string();
+        let got = decide_token(&written(&header, &claims), NOW);
+        assert_eq!(got, Err(AuthError::UnknownKid), "{name} brings no key");
+    }
+    let narrow = Passport {
+        algorithms: vec![SignatureAlg::Es256],
+        ..passport()
+    };
+    let bearer = headers(&[("authorization", &format!("Bearer {}", good(1, NOW + 60)))]);
+    let got = decide(&Mode::Passport(narrow), &bearer, None, &keys(), at(NOW));
+    assert_eq!(got, Err(AuthError::AlgUnknown));
+}
+
+#[test]
+fn only_access_tokens_of_the_configured_types_pass() {
+    use TokenType::*;
+    let cases: [(Option<&str>, &[TokenType]); 9] = [
+        (None, &[Absent]),
+        (Some("JWT"), &[Jwt]),
+        (Some("jwt"), &[Jwt]),
+        (Some("application/JWT"), &[Jwt]),
+        (Some("at+jwt"), &[AtJwt]),
+        (Some("application/at+JWT"), &[AtJwt]),
+        (Some("absent"), &[]),
+        (Some("logout+jwt"), &[]),
+        (Some("text/JWT"), &[]),
+    ];
+    for (typ, fitting) in cases {
+        let mut header = json!({"alg": "EdDSA", "kid": "k1"});
+        if let Some(typ) = typ {
+            header["typ"] = typ.into();
+        }
+        let token = written(&header.to_string(), &claims(NOW + 60).to_string());
+        let bearer = headers(&[("authorization", &format!("Bearer {token}"))]);
+        for only in [AtJwt, Jwt, Absent] {
+            let p = Passport {
+                types: vec![only],
+                ..passport()
+            };
+            let got = decide(&Mode::Passport(p), &bearer, None, &keys(), at(NOW));
+            let expected = (!fitting.contains(&only)).then_some(AuthError::WrongType);
+            assert_eq!(got.err(), expected, "{typ:?} {only:?}");
+        }
     }
 }
 
@@ -326,6 +442,10 @@ fn the_token_is_taken_from_one_header_or_the_cookie() {
             Some(AuthError::MalformedHeader),
         ),
         (
+            &[("cookie", &cookie), ("cookie", "session=x")],
+            Some(AuthError::MalformedHeader),
+        ),
+        (
             &[("cookie", "sessions=x")],
             Some(AuthError::MissingCredentials),
         ),
@@ -368,12 +488,27 @@ fn the_gate_remembers_tokens_rechecks_their_times_and_forgets_them_with_their_ke
 
 #[test]
 fn refusals_are_401_with_a_challenge_or_403_and_503_where_the_service_lacks_keys() {
-    for (error, status) in [
-        (AuthError::Expired, 401),
-        (AuthError::MissingCredentials, 401),
-        (AuthError::MissingScope, 403),
-        (AuthError::UntrustedPeer, 403),
-        (AuthError::NoKeys, 503),
+    let invalid = Some("Bearer error=\"invalid_token\"");
+    for (error, status, challenge, retry_after) in [
+        (AuthError::Expired, 401, invalid, None),
+        (AuthError::WrongType, 401, invalid, None),
+        (AuthError::OperatorToken, 401, invalid, None),
+        (AuthError::UnknownKid, 401, invalid, Some("30")),
+        (AuthError::MissingCredentials, 401, Some("Bearer"), None),
+        (
+            AuthError::MalformedHeader,
+            401,
+            Some("Bearer error=\"invalid_request\""),
+            None,
+        ),
+        (
+            AuthError::MissingScope,
+            403,
+            Some("Bearer error=\"insufficient_scope\""),
+            None,
+        ),
+        (AuthError::UntrustedPeer, 403, None, None),
+        (AuthError::NoKeys, 503, None, Some("1")),
     ] {
         let problem = error.problem();
         assert_eq!(
@@ -381,14 +516,9 @@ fn refusals_are_401_with_a_challenge_or_403_and_503_where_the_service_lacks_keys
             (status, error.reason())
         );
         let response = axum::response::IntoResponse::into_response(problem);
-        assert_eq!(
-            response.headers().contains_key("www-authenticate"),
-            status == 401
-        );
-        assert_eq!(
-            response.headers().contains_key("retry-after"),
-            status == 503
-        );
+        let header = |name: &str| response.headers().get(name).map(|v| v.to_str().unwrap());
+        assert_eq!(header("www-authenticate"), challenge, "{error:?}");
+        assert_eq!(header("retry-after"), retry_after, "{error:?}");
     }
 }
 
@@ -421,6 +551,29 @@ fn a_mode_that_cannot_work_names_the_keys_that_are_wrong() {
         broken("mode = 'ingress'\ningress.trusted_peers = ['::1']\ningress.user_header = 'a b'"),
         ["auth.ingress.user_header"]
     );
+    assert_eq!(
+        broken("mode = 'passport'\npassport.issuer = 'http://far.test'\npassport.audience = 'a'"),
+        ["auth.passport.issuer"]
+    );
+    assert_eq!(
+        broken(
+            "mode = 'passport'\npassport.issuer = 'https://i'\npassport.audience = 'a'\npassport.algorithms = []\npassport.token_types = []"
+        ),
+        ["auth.passport.algorithms", "auth.passport.token_types"]
+    );
+    for wrong in ["'/etc/x.token'", "'../x.token'", "'keys.redb'"] {
+        let text = format!("operator_token_file = {wrong}");
+        assert_eq!(broken(&text), ["auth.operator_token_file"], "{wrong}");
+    }
+    for wrong in [
+        "algorithms = ['HS256']",
+        "token_types = ['id']",
+        "max_stale_secs = 1",
+    ] {
+        let text = format!("passport.{wrong}");
+        let key = format!("auth.passport.{}", wrong.split(' ').next().unwrap());
+        assert_eq!(broken(&text), [key], "{wrong}");
+    }
     assert_eq!(
         broken("mode = 'passport'\npassport.jwks_url = 'ftp://x/'"),
         [

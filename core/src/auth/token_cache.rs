@@ -11,7 +11,7 @@ use std::{
 use super::{AuthError, Identity, jwt::Verified};
 
 /// The cache holds no token that could be stolen from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
@@ -20,6 +20,7 @@ impl TokenHash {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenCache {
     cap: usize,
     tokens: BTreeMap<TokenHash, (u64, Verified)>,
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use crate::auth::Via;
 
-    fn verified(subject: &str, expires: f64) -> Verified {
+    fn verified(subject: &str, expires_ms: u64) -> Verified {
         let identity = Identity {
             subject: subject.to_owned(),
             tenant: None,
@@ -93,8 +94,8 @@ mod tests {
         };
         Verified {
             identity,
-            expires,
-            not_before: None,
+            expires_ms,
+            not_before_ms: 0,
         }
     }
 
@@ -106,7 +107,7 @@ mod tests {
     fn a_cached_token_still_expires_and_dies_with_its_keys() {
         let mut cache = TokenCache::new(4);
         let hash = TokenHash::of("t");
-        cache.insert(hash, 1, verified("a", 100.0));
+        cache.insert(hash, 1, verified("a", 100_000));
         let none = Duration::ZERO;
         assert_eq!(
             cache.get(hash, 1, at(99), none).unwrap().unwrap().subject,
@@ -129,7 +130,7 @@ mod tests {
             let mut cache = TokenCache::new(cap);
             let mut model: Vec<u8> = Vec::new();
             for token in tokens {
-                cache.insert(TokenHash::of(&token.to_string()), 0, verified("x", 10.0));
+                cache.insert(TokenHash::of(&token.to_string()), 0, verified("x", 10_000));
                 if !model.contains(&token) {
                     model.push(token);
                 }

@@ -15,7 +15,7 @@ use axum::Router;
 use ron_core::{
     Env,
     admission::{Admission, Reject},
-    auth::{Gate as AuthGate, JwksPolicy, KeySet, Mode as AuthMode, refresh_loop},
+    auth::{Authenticator, KeySet},
     bus::Bus,
     front::front,
     lifecycle::Escalate,
@@ -76,7 +76,7 @@ pub struct Service {
     engine: Arc<Engine>,
     readiness: Readiness,
     telemetry: Telemetry,
-    auth: Arc<AuthGate>,
+    auth: Authenticator,
     config_writer: SnapshotWriter<Config>,
     /// What the start found, for the operator.
     pub found: Found,
@@ -183,14 +183,13 @@ impl Service {
             in_place: InPlace::default(),
             finished: AtomicU64::new(0),
         };
-        let mode = config.auth.to_mode();
-        let mode = mode.map_err(|_| KmsError::Invalid("auth.* is not valid".into()))?;
-        let auth = AuthGate::new(mode, &telemetry);
-        if matches!(auth.mode(), AuthMode::Passport(_)) {
-            auth.tell(readiness.gate("auth_keys"));
-        }
+        let auth = Authenticator::open(&config.auth, &telemetry, &readiness);
+        let mut auth = auth.map_err(|_| KmsError::Invalid("auth.* is not valid".into()))?;
         if let Some(keys) = options.token_keys.clone() {
-            auth.set_keys(keys);
+            auth = auth.with_keys(keys);
+        }
+        if config.admin {
+            auth = auth.with_operators(&config.auth);
         }
         Ok(Service {
             engine: Arc::new(engine),
@@ -321,8 +320,8 @@ impl Service {
             TaskSpec::new(parts.keeper.name, parts.keeper.kind, signing),
             move |context| keeper::run(shared.clone(), pace, context),
         );
-        self.watch_auth(supervisor, &parts, signing);
         let router = self.router(shutdown);
+        self.auth.start(supervisor, signing);
         let watch = Arc::new(ConfigWatch {
             engine: engine.clone(),
             writer: RankedMutex::new(CONFIG_LOCK, self.config_writer),
@@ -343,30 +342,6 @@ impl Service {
         before
     }
 
-    fn watch_auth(&self, supervisor: &mut Supervisor, parts: &Parts, phase: PhaseId) {
-        let passport = &self.options.config.auth.passport;
-        let url = passport.jwks_url.parse::<http::Uri>();
-        let wanted = self.options.token_keys.is_none() && !passport.jwks_url.is_empty();
-        let Some(url) = url.ok().filter(|_| wanted) else {
-            return;
-        };
-        let policy = JwksPolicy {
-            timeout: Duration::from_millis(passport.refresh_timeout_ms),
-            ..JwksPolicy::default()
-        };
-        let (gate, kernel) = (self.auth.clone(), self.telemetry.kernel().clone());
-        supervisor.task(
-            TaskSpec::new(parts.auth_refresher.name, parts.auth_refresher.kind, phase),
-            move |context| {
-                let (env, stop) = (context.env.clone(), context.stop.clone());
-                let (gate, url, kernel) = (gate.clone(), url.clone(), kernel.clone());
-                refresh_loop(env, gate, url, policy, kernel, async move {
-                    stop.wait().await;
-                })
-            },
-        );
-    }
-
     fn router(&self, shutdown: Shutdown) -> Router {
         let engine = &self.engine;
         let draining = {
@@ -377,14 +352,14 @@ impl Service {
         let limits = self.options.config.admission();
         let admission = Admission::new(&engine.env, &self.telemetry, limits)
             .draining(draining.clone())
-            .auth(self.auth.clone())
+            .auth(self.auth.gate.clone())
             .on_reject(move |reject| {
                 if reject == Reject::Draining {
                     told.probe("kms.draining_503", 0, format_args!(""));
                 }
             });
         let admin = self.options.config.admin.then(|| Admin {
-            gate: self.auth.clone(),
+            gate: self.auth.gate.clone(),
             reload: self.options.reload.clone(),
             shutdown: Some(Arc::new(move || {
                 shutdown.trigger();

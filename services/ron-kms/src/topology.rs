@@ -27,7 +27,6 @@ pub struct Parts {
     pub attester: TaskDecl,
     pub keeper: TaskDecl,
     pub config_watch: TaskDecl,
-    pub auth_refresher: TaskDecl,
     pub drain: TimeoutDecl,
     pub flush: TimeoutDecl,
     pub checkpoint: TimeoutDecl,
@@ -37,6 +36,7 @@ pub struct Parts {
 
 pub fn declare(config: &Config) -> (Topology, Parts) {
     let mut topology = Topology::new(NAME);
+    ron_core::auth::declare(&mut topology);
     let task = |name, count, does, on_failure| TaskDecl {
         name,
         kind: name,
@@ -112,12 +112,6 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
             "config_watch",
             "1",
             "puts a reloaded configuration in force and asks the backend again",
-            restarted,
-        )),
-        auth_refresher: topology.task(task(
-            "auth_refresher",
-            "1 if `auth.mode` is `passport`",
-            "keeps the token issuer's keys fresh",
             restarted,
         )),
         drain: topology.timeout(timeout(

@@ -1,6 +1,7 @@
 //! The issuer's keys are asked for when they are due, and no more often.
 //!
-//! After a good answer: before it grows stale, or a cool-down after the last attempt if a token names an unknown key.
+//! After a good answer: before it grows stale, or a cool-down after the last attempt if a token names an unknown key
+//! that the issuer was not asked for lately.
 //! After a bad one: with growing waits, from the shortest again once one was good. A node that is left in peace with its
 //! issuer has keys, and says that it is ready; it asks again however long the issuer was away.
 
@@ -27,6 +28,8 @@ pub const KIND: OracleKind = OracleKind {
 const FRESH: Duration = Duration::from_secs(300);
 const FRESH_LEAST: Duration = Duration::from_secs(60);
 const COOL_DOWN: Duration = Duration::from_secs(30);
+/// A key that the issuer did not have is asked for again after so long at most.
+const ABSENT: Duration = Duration::from_secs(150);
 /// After a first failure, and at most; a wait is longer by up to the first.
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_CAP: Duration = Duration::from_secs(30);
@@ -58,6 +61,8 @@ struct Pace {
     early: Option<(Duration, String)>,
     /// By when such a token must have led to a fetch.
     owed: Option<Duration>,
+    /// When each key was last named by a token that was refused for it.
+    named: BTreeMap<String, Duration>,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +78,7 @@ impl Attempt {
     /// The least and the most time until the next one, if both sides are left in peace.
     fn wait(&self) -> (Duration, Duration) {
         let (least, most) = match (self.fresh, self.failures) {
-            (Some(fresh), _) => (fresh * 4 / 5, fresh * 4 / 5),
+            (Some(fresh), _) => (fresh * 7 / 10, fresh * 8 / 10),
             (None, Some(n)) => {
                 let wait = RETRY.saturating_mul(1 << n.saturating_sub(1).min(16));
                 (wait.min(RETRY_CAP), wait.min(RETRY_CAP) + RETRY + ATTEMPT)
@@ -197,7 +202,9 @@ impl KeysRefreshed {
             if waited < COOL_DOWN - COOL_DOWN / DRIFT {
                 return Err(why);
             }
-            let told = pace.nudged.is_some_and(|told| told + SLACK > at);
+            let told = pace
+                .nudged
+                .is_some_and(|told| told + COOL_DOWN + SLACK > at);
             pace.early = (!told).then_some((at, why));
         }
         if waited > most {
@@ -220,9 +227,16 @@ impl KeysRefreshed {
         pace.nudged = Some(at);
         let began = Duration::from_micros(told.began_us);
         pace.early.take_if(|(fetched, _)| began < *fetched);
-        let cooled = |last: Attempt| began > last.at + COOL_DOWN + COOL_DOWN / DRIFT + SLACK;
-        if pace.last.is_some_and(cooled) {
-            pace.owed.get_or_insert(at + SLACK);
+        // Nobody can be asked for a key without a name.
+        let (Some(kid), Some(last)) = (told.token.kid, pace.last) else {
+            return;
+        };
+        // The issuer may have been asked for this one, just now or lately, and not have had it.
+        let named = pace.named.insert(kid, at);
+        let absent = |named: Duration| at < named.max(last.at) + ABSENT + ABSENT / DRIFT + SLACK;
+        if began > last.at && !named.is_some_and(absent) {
+            let cooled = last.at + COOL_DOWN + COOL_DOWN / DRIFT;
+            pace.owed.get_or_insert(at.max(cooled) + SLACK);
         }
     }
 

@@ -1,8 +1,14 @@
 //! When keys are fetched: the times of a plain schedule, walked through by jumps of a made-up clock.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use ron_core::auth::{JwksCache, JwksPolicy, Next};
+use ron_core::{
+    auth::{JwksCache, JwksPolicy, KidHash, Next},
+    backoff::Backoff,
+};
 
 use super::{Bench, Verdict, agree, demand};
 
@@ -14,6 +20,8 @@ struct Reference {
     fetching: bool,
     last_fetch: Option<Instant>,
     failures: u32,
+    /// When an unknown key was first named during the fetch under way.
+    named: Option<Instant>,
 }
 
 pub fn drill(bench: &mut Bench) -> Verdict {
@@ -27,8 +35,9 @@ pub fn drill(bench: &mut Bench) -> Verdict {
         fetching: false,
         last_fetch: None,
         failures: 0,
+        named: None,
     };
-    for _ in 0..80 {
+    for n in 0..80 {
         let next = cache.poll_next(now);
         reference
             .check(next, now)
@@ -42,7 +51,7 @@ pub fn drill(bench: &mut Bench) -> Verdict {
                     let max_age = bench
                         .one_in(2)
                         .then(|| Duration::from_secs(bench.pick(0, 5000)));
-                    cache.handle_fetched(now, max_age);
+                    cache.handle_fetched(now, max_age, &BTreeSet::new(), &mut bench.rng);
                     reference.fetched(now, max_age);
                 } else {
                     cache.handle_failed(now, &mut bench.rng);
@@ -52,7 +61,7 @@ pub fn drill(bench: &mut Bench) -> Verdict {
             Next::Wait(_) => {}
         }
         if bench.one_in(4) {
-            cache.handle_unknown_kid(now);
+            cache.handle_unknown_kid(now, KidHash::of(&format!("unknown {n}")));
             reference.unknown_kid(now);
         }
         // To just before what is next, to it, or anywhere.
@@ -70,10 +79,9 @@ fn draw(bench: &mut Bench) -> JwksPolicy {
     JwksPolicy {
         timeout: secs(2),
         fresh_for: secs(bench.pick(10, 600)),
-        usable_for: secs(bench.pick(20, 4000)),
+        max_stale: secs(bench.pick(20, 4000)),
         unknown_kid_cooldown: secs(bench.pick(1, 60)),
-        retry_base: bench.ms(1, 400),
-        retry_cap: secs(bench.pick(1, 30)),
+        retry: Backoff::plus(bench.ms(1, 400), secs(bench.pick(1, 30))),
     }
 }
 
@@ -94,6 +102,7 @@ impl Reference {
                     format!("a fetch came {:?} early", earliest - now)
                 })?;
                 (self.fetching, self.last_fetch) = (true, Some(now));
+                self.named = None;
                 Ok(())
             }
             Next::Wait(at) => {
@@ -119,41 +128,41 @@ impl Reference {
         }
     }
 
-    /// Again when four fifths of what is fresh are over; a minute is fresh at least, what is usable at most.
+    /// Again when seven to eight tenths of what is fresh are over; a minute is fresh at least, what may be stale at most.
     fn fetched(&mut self, now: Instant, max_age: Option<Duration>) {
-        let usable = self.policy.usable_for;
+        let most = self.policy.max_stale;
         let fresh = max_age.unwrap_or(self.policy.fresh_for);
-        let fresh = fresh.max(Duration::from_secs(60)).min(usable);
-        let due = now + fresh * 4 / 5;
-        self.due = (due, due);
-        self.drop_at = Some(now + usable);
+        let fresh = fresh.max(Duration::from_secs(60)).min(most);
+        self.due = (now + fresh * 7 / 10, now + fresh * 8 / 10);
+        self.drop_at = Some(now + most);
         (self.fetching, self.failures) = (false, 0);
+        if let Some(at) = self.named {
+            self.unknown_kid(at);
+        }
     }
 
-    /// Twice as long each time, up to the cap, and less than the first wait more by chance.
+    /// Twice as long each time, up to the cap, and up to the first wait more by chance.
     fn failed(&mut self, now: Instant) {
-        let JwksPolicy {
-            retry_base,
-            retry_cap,
-            ..
-        } = self.policy;
-        let mut wait = retry_base;
+        let Backoff { min, max, .. } = self.policy.retry;
+        let mut wait = min;
         for _ in 0..self.failures {
             wait = (wait * 2).min(Duration::from_secs(3600));
         }
-        let wait = wait.min(retry_cap);
-        let jitter = retry_base.max(Duration::from_millis(1));
-        self.due = (now + wait, now + wait + jitter);
+        let wait = wait.min(max);
+        self.due = (now + wait, now + wait + min);
         self.failures += 1;
         self.fetching = false;
     }
 
     fn unknown_kid(&mut self, now: Instant) {
-        let cooled = self
-            .last_fetch
-            .is_none_or(|at| now >= at + self.policy.unknown_kid_cooldown);
-        if cooled && !self.fetching {
-            self.due = (self.due.0.min(now), self.due.1.min(now));
+        let last = self.last_fetch;
+        if self.fetching {
+            let during = last.is_some_and(|began| began < now);
+            self.named = self.named.or(during.then_some(now));
+            return;
         }
+        let cooled = last.map_or(now, |at| at + self.policy.unknown_kid_cooldown);
+        let asked = cooled.max(now);
+        self.due = (self.due.0.min(asked), self.due.1.min(asked));
     }
 }

@@ -53,7 +53,7 @@ pub fn drill(bench: &mut Bench) -> Verdict {
         issuer: ISSUER.to_owned(),
         audience: AUDIENCE.to_owned(),
         leeway: Duration::from_secs(LEEWAY),
-        cookie: None,
+        ..Passport::default()
     };
     let gate = Gate::new(Mode::Passport(passport), &Telemetry::new("drill", ""));
     let (first, second) = (Key::draw(bench, "k1"), Key::draw(bench, "k2"));

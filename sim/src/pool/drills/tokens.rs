@@ -81,8 +81,8 @@ impl Known {
                 scopes: BTreeSet::new(),
                 via: Via::Passport,
             },
-            expires: self.expires as f64,
-            not_before: self.not_before.map(|at| at as f64),
+            expires_ms: self.expires * 1000,
+            not_before_ms: self.not_before.unwrap_or(0) * 1000,
         }
     }
 
