@@ -15,18 +15,15 @@ mod workloads;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use ron_core::{
-    app::AppSettings,
+    app::{Live, Start},
     auth::AuthMode,
-    bus::{Bus, KernelEvent},
-    config::{ConfigErrors, ReloadReport, Reloadable, Sources},
+    bus::Bus,
+    config::{ConfigErrors, Sources},
     db::Db,
     points::Points,
     seam::BoxFuture,
@@ -48,7 +45,7 @@ use crate::{
     metrics_page,
     models::ModelKind,
     oracle::OracleKind,
-    service::{Condition, ProcessContext, SettingsFile, SimService, as_flags},
+    service::{Condition, ProcessContext, SimService, as_flags},
     trace::StopReport,
     workload::WorkloadKind,
 };
@@ -239,56 +236,20 @@ async fn open(process: &ProcessContext, config: &Arc<Config>) -> Result<Service,
     let store = store.map_err(|error| error.to_string())?;
     let backend = SimBackend::new(env, store.kek(), process.chaos.clone());
     let bus = Bus::with_capacity(64);
-    let reloads = Reloads::new(process, &bus)?;
-    let source = reloads.clone();
-    let options = Options {
-        env: env.clone(),
-        bus,
+    // The operator's file is read anew at each reload, as the binary does.
+    process.settings.write("");
+    let (given, settings) = (process.config.clone(), process.settings.clone());
+    let live = Live::load("", &bus, move || Ok(sources(&given, settings.read())));
+    let live = Arc::new(live.map_err(|errors| errors.to_string())?);
+    let start = Start {
         config: config.clone(),
-        config_source: Arc::new(move || source.config.current()),
+        ..Start::live(env.clone(), bus, &live)
+    };
+    Service::open(Options {
+        start,
         store,
         backend: Arc::new(backend),
-        tls: None,
-        reload: Some(Arc::new(move || {
-            let done = reloads.reload();
-            Box::pin(async move { done })
-        })),
-        token_keys: None,
-    };
-    Service::open(options)
-        .await
-        .map_err(|error| error.to_string())
-}
-
-/// Reads the operator's file anew, as the binary does.
-struct Reloads {
-    config: Reloadable<Config>,
-    given: toml::Table,
-    settings: Arc<SettingsFile>,
-    bus: Bus,
-    count: AtomicU64,
-}
-
-impl Reloads {
-    fn new(process: &ProcessContext, bus: &Bus) -> Result<Arc<Reloads>, String> {
-        process.settings.write("");
-        let given = process.config.clone();
-        let config = Reloadable::load(&sources(&given, String::new()), "", Config::rules);
-        Ok(Arc::new(Reloads {
-            config: config.map_err(|errors| errors.to_string())?,
-            given,
-            settings: process.settings.clone(),
-            bus: bus.clone(),
-            count: AtomicU64::new(0),
-        }))
-    }
-
-    fn reload(&self) -> Result<ReloadReport, ConfigErrors> {
-        let report = self
-            .config
-            .reload(&sources(&self.given, self.settings.read()))?;
-        let version = 1 + self.count.fetch_add(1, Ordering::Relaxed);
-        self.bus.publish(KernelEvent::ConfigUpdated { version });
-        Ok(report)
-    }
+    })
+    .await
+    .map_err(|error| error.to_string())
 }

@@ -15,6 +15,12 @@ use std::{
 
 use tests::daemon::{Daemon, Scratch, ends, ron_kms, svc_dht};
 
+/// A key that can change while it runs, with another value; and one that cannot.
+const CHANGES: [(&str, &str); 2] = [
+    ("[verify]\ncache_ttl_ms = 1234\n", "verify.cache_ttl_ms"),
+    ("[lookup]\nalpha = 4\n", "lookup.alpha"),
+];
+
 /// A service: its binary, the prefix of its variables, and what lets it start beside others.
 struct Program {
     binary: &'static Path,
@@ -169,5 +175,52 @@ fn a_start_that_is_refused_leaves_nothing_behind() {
             assert_eq!(lines.len(), 1, "{lines:?}");
             assert!(lines[0].contains(told), "{told}: {lines:?}");
         }
+    }
+}
+
+#[test]
+fn a_reload_applies_what_can_change_and_names_what_needs_a_restart() {
+    for (program, (change, key)) in programs().iter().zip(CHANGES) {
+        let dir = Scratch::new(&format!("commands-reload-{}", program.prefix));
+        let (file, errors) = (dir.path().join("x.toml"), dir.path().join("errors"));
+        fs::write(&file, "").unwrap();
+        let mut command = program.serve(&dir, &["reload.watch_ms=20"]);
+        command.args(["--config", "x.toml"]);
+        let daemon = Daemon::start(command, &errors).unwrap_or_else(|said| panic!("{said:?}"));
+        let told = |what: &[&str]| {
+            let all = |line: &str| what.iter().all(|word| line.contains(word));
+            let logged = || fs::read_to_string(&errors).unwrap();
+            let mut looks = (0..200_000).map(|_| logged());
+            assert!(
+                looks.any(|log| log.lines().any(all)),
+                "{what:?}: {}",
+                logged()
+            );
+        };
+        // The file is watched.
+        let restart = "drain_deadline_ms = 77\n";
+        fs::write(&file, format!("{restart}{change}")).unwrap();
+        told(&[
+            "the file changed",
+            &format!("[\"{key}\"]"),
+            "[\"drain_deadline_ms\"]",
+        ]);
+        // What is wrong changes nothing.
+        fs::write(&file, "nosuch = 1\n").unwrap();
+        told(&[
+            "the file changed",
+            "x.toml:1: `nosuch`: unknown key",
+            "the old configuration holds",
+        ]);
+        // The signal does the same; what was kept is still told.
+        fs::write(&file, restart).unwrap();
+        told(&["the file changed", &format!("[\"{key}\"]")]);
+        let sent = Command::new("kill")
+            .args(["-HUP", &daemon.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+        told(&["SIGHUP", "applied=[]", "[\"drain_deadline_ms\"]"]);
+        let farewell = daemon.stop();
+        assert_eq!(farewell.code, Some(0), "{farewell:?}");
     }
 }

@@ -17,6 +17,9 @@ use crate::{
 type Read = Box<dyn Fn() -> Result<Sources, ConfigErrors> + Send + Sync>;
 type Prepare<C> = Box<dyn Fn(&C) -> Result<Commit, ConfigErrors> + Send + Sync>;
 
+/// Where the newest configuration is found.
+pub type Source<C> = Arc<dyn Fn() -> Arc<C> + Send + Sync>;
+
 /// Puts in force what was prepared. It cannot fail.
 pub type Commit = Box<dyn FnOnce()>;
 
@@ -56,6 +59,11 @@ impl<C: AppSettings> Live<C> {
 
     pub fn current(&self) -> Arc<C> {
         self.config.current()
+    }
+
+    pub fn source(self: &Arc<Self>) -> Source<C> {
+        let live = self.clone();
+        Arc::new(move || live.current())
     }
 
     pub fn reload(&self) -> Result<ReloadReport, ConfigErrors> {

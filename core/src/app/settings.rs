@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use crate::config::{Broken, Settings};
+use crate::{
+    auth::AuthConfig,
+    config::{Broken, Settings},
+};
 
 crate::settings! {
     /// TLS of the HTTP listener; off while `cert` is empty.
@@ -34,6 +37,11 @@ pub trait AppSettings: Settings + Clone + Send + Sync + 'static {
 
     /// Where it listens. Each is bound before anything is made, and handed over in this order.
     fn binds(&self) -> Vec<SocketAddr>;
+
+    fn auth(&self) -> &AuthConfig;
+
+    /// Whether `POST /api/v1/reload` and `/shutdown` exist.
+    fn admin(&self) -> bool;
 
     fn tls(&self) -> &TlsConfig;
 

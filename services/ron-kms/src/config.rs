@@ -230,6 +230,14 @@ impl AppSettings for Config {
         vec![self.bind]
     }
 
+    fn auth(&self) -> &AuthConfig {
+        &self.auth
+    }
+
+    fn admin(&self) -> bool {
+        self.admin
+    }
+
     fn tls(&self) -> &TlsConfig {
         &self.tls
     }

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 use ron_core::{
     Env,
+    app::Drain,
     backoff::Backoff,
     lock::{LockDecl, RankedMutex},
     queue::{Queue, Refusal, Refused, RejectNew},
@@ -66,7 +67,7 @@ pub struct Kms(pub(crate) Arc<Engine>);
 /// What the signer pool, the keeper and the API share.
 pub(crate) struct Engine {
     pub env: Env,
-    pub config: SnapshotReader<Config>,
+    pub config: SnapshotReader<Arc<Config>>,
     pub backend: Arc<dyn Backend>,
     pub backend_gate: Gate,
     pub backend_up: AtomicBool,
@@ -79,10 +80,9 @@ pub(crate) struct Engine {
     pub verify: RankedMutex<VerifyCache>,
     pub attester: Attester,
     pub metrics: Metrics,
-    pub draining: AtomicBool,
+    /// Counts operations that were brought to an end, by signers or in place.
+    pub drain: Arc<Drain>,
     pub in_place: InPlace,
-    /// Operations that were brought to an end, by signers or in place.
-    pub finished: AtomicU64,
 }
 
 /// One operation on its way to a signer.
@@ -115,7 +115,7 @@ impl Kms {
 
     async fn queue_up(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
         let engine = &self.0;
-        if engine.draining.load(Ordering::Relaxed) {
+        if engine.drain.is_begun() {
             ron_core::sometimes!("kms.draining_refused");
             return Err(KmsError::Draining);
         }
@@ -344,7 +344,7 @@ impl Engine {
         let deadline = self.deadline_of(&ask);
         let result = signer::perform(self, caller, ask, deadline, None).await;
         drop(permit);
-        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.drain.finish_one();
         drop(place);
         result
     }

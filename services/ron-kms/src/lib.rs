@@ -13,7 +13,7 @@
 //! | checkpointer ([`checkpointer`]) | publishes tiles, signs the head | the appender, a clock |
 //! | attester ([`attester`]) | renews evidence | a clock |
 //! | keeper ([`keeper`]) | keeps the backend and the verify cache fresh, does what is due | a clock |
-//! | config watch ([`config_watch`]) | puts a new configuration in force | the bus |
+//! | config watch ([`ron_core::app`]) | puts a new configuration in force | the bus |
 //!
 //! | queue | holds | when full |
 //! | --- | --- | --- |
@@ -44,7 +44,6 @@ pub mod checkpointer;
 )]
 pub mod commands;
 pub mod config;
-pub mod config_watch;
 pub mod engine;
 pub mod error;
 pub mod history;

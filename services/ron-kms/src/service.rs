@@ -4,30 +4,21 @@
 //! written out; then a last checkpoint covers it; then the listener closes.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use axum::Router;
 use ron_core::{
-    Env,
-    admission::{Admission, Reject},
-    auth::{Authenticator, KeySet},
-    bus::Bus,
-    front::front,
+    admission::{Limits, Reject},
+    app::{App, Serves, Start},
+    auth::Mode,
     lifecycle::Escalate,
     lock::RankedMutex,
-    ops::{self, Admin, Ops, Reload},
     queue::Queue,
-    readiness::Readiness,
     seam::Listener,
-    serve::{ServeOptions, TlsAccept},
     shutdown::Shutdown,
-    snapshot::{SnapshotWriter, snapshot},
-    supervisor::{PhaseId, Report, Supervisor, SupervisorView, TaskSpec},
+    supervisor::{Report, SupervisorView, TaskSpec},
     telemetry::Telemetry,
     view::QueueView,
 };
@@ -39,7 +30,6 @@ use crate::{
     backend::Backend,
     checkpointer,
     config::Config,
-    config_watch::{CONFIG_LOCK, ConfigWatch, Source},
     engine::{Engine, Kms, OP_IDS_LOCK, VERIFY_LOCK},
     error::KmsError,
     in_place::InPlace,
@@ -56,28 +46,17 @@ use crate::{
 
 /// What the service is made from.
 pub struct Options {
-    pub env: Env,
-    pub bus: Bus,
-    pub config: Arc<Config>,
-    /// Asked again whenever the bus says that the configuration changed.
-    pub config_source: Source,
+    pub start: Start<Config>,
     pub store: KeyStore,
     pub backend: Arc<dyn Backend>,
-    pub tls: Option<Arc<dyn TlsAccept>>,
-    /// What `POST /api/v1/reload` does, if the operator allowed it.
-    pub reload: Option<Reload>,
-    /// Keys of the token issuer that are known from the start (tests and simulations).
-    pub token_keys: Option<KeySet>,
 }
 
 /// Opened and verified, not running yet.
 pub struct Service {
-    options: Options,
+    app: App<Config>,
     engine: Arc<Engine>,
-    readiness: Readiness,
     telemetry: Telemetry,
-    auth: Authenticator,
-    config_writer: SnapshotWriter<Config>,
+    store: KeyStore,
     /// What the start found, for the operator.
     pub found: Found,
 }
@@ -111,15 +90,16 @@ impl Service {
     /// Reads the store and the whole audit log; nothing listens yet.
     pub async fn open(options: Options) -> Result<Service, KmsError> {
         let Options {
-            env,
-            bus,
-            config,
+            start,
             store,
             backend,
-            ..
-        } = &options;
+        } = options;
+        let refused = |error: ron_core::app::Refused| KmsError::Invalid(error.to_string());
+        let (env, config) = (&start.env.clone(), &start.config.clone());
         let telemetry = Telemetry::new(NAME, "");
-        let readiness = Readiness::new(env.clone(), bus.clone());
+        let mut app = App::open(start).map_err(refused)?;
+        app.authenticate(|| telemetry.clone()).map_err(refused)?;
+        let readiness = &app.readiness;
         let metrics = Metrics::new(&telemetry);
         let contents = store.load().await;
         let contents = contents.map_err(|error| KmsError::Store(error.to_string()))?;
@@ -161,13 +141,12 @@ impl Service {
             followed: followed.len(),
             verifier_keys: auditor.verifier_keys()?,
         };
-        let (config_writer, config_reader) = snapshot((**config).clone());
         let ttl = Duration::from_millis(config.verify.cache_ttl_ms);
         let (_, parts) = topology::declare(config);
         let engine = Engine {
             env: env.clone(),
-            config: config_reader,
-            backend: backend.clone(),
+            config: app.config.clone(),
+            backend,
             backend_gate: readiness.gate("backend"),
             backend_up: AtomicBool::new(true),
             queue: Queue::new(parts.sign.name, parts.sign.cap, parts.sign.policy),
@@ -179,26 +158,15 @@ impl Service {
             verify: RankedMutex::new(VERIFY_LOCK, VerifyCache::new(ttl, env.now())),
             attester: Attester::new(store.identity(), readiness.gate("attestation"))?,
             metrics,
-            draining: AtomicBool::new(false),
+            drain: app.drain.clone(),
             in_place: InPlace::default(),
-            finished: AtomicU64::new(0),
         };
-        let auth = Authenticator::open(&config.auth, &telemetry, &readiness);
-        let mut auth = auth.map_err(|_| KmsError::Invalid("auth.* is not valid".into()))?;
-        if let Some(keys) = options.token_keys.clone() {
-            auth = auth.with_keys(keys);
-        }
-        if config.admin {
-            auth = auth.with_operators(&config.auth);
-        }
         Ok(Service {
+            app,
             engine: Arc::new(engine),
-            readiness,
             telemetry,
-            auth,
-            config_writer,
+            store,
             found,
-            options,
         })
     }
 
@@ -219,28 +187,19 @@ impl Service {
 
     /// Runs until `shutdown` fires and the drain has ended. `started` is told the tasks' view once.
     pub async fn run(
-        self,
+        mut self,
         listener: Box<dyn Listener>,
         shutdown: Shutdown,
         started: impl FnOnce(SupervisorView),
     ) -> Ended {
-        let engine = self.engine.clone();
-        let (_, parts) = topology::declare(&self.options.config);
+        let (engine, store) = (self.engine.clone(), self.store.clone());
+        let (_, parts) = topology::declare(&self.app.config.load());
         let last_checkpoint = parts.checkpoint.after;
-        let bus = self.options.bus.clone();
-        let store = self.options.store.clone();
-        let mut supervisor =
-            Supervisor::new(engine.env.clone(), bus.clone(), self.readiness.clone());
-        self.telemetry.watch_env(&engine.env);
-        for queue in self.queues() {
-            self.telemetry.watch_queue(queue);
-        }
-        self.telemetry.watch_tasks(Arc::new(supervisor.view()));
-        self.telemetry.watch_bus("events", move || bus.lagged());
-        started(supervisor.view());
-        let before = self.wire(&mut supervisor, parts, listener, shutdown.clone());
-        let report = supervisor.run(shutdown).await;
-        if report.aborted == 0 {
+        self.app.views().watch(&self.telemetry, self.queues());
+        self.app.begin(shutdown, started);
+        self.wire(parts, listener);
+        let ended = self.app.run().await;
+        if ended.report.aborted == 0 {
             // A checkpointer that had died was not started again for the drain.
             let last = checkpointer::finish(&engine.auditor);
             let _ = engine.env.timeout(last_checkpoint, last).await;
@@ -249,32 +208,22 @@ impl Service {
         // So that an older copy of the log is known for one. Nobody waits for a disk that hangs.
         let known = store.raise_log_size(records);
         let _ = engine.env.timeout(LAST_STORE, known).await;
-        let finished = engine.finished.load(Ordering::Relaxed);
         Ended {
-            report,
+            report: ended.report,
             records,
             covered,
-            drained: finished.saturating_sub(before.load(Ordering::Relaxed)),
+            drained: ended.drained,
         }
     }
 
     /// Tasks and drain phases, in order.
-    fn wire(
-        self,
-        supervisor: &mut Supervisor,
-        parts: Parts,
-        listener: Box<dyn Listener>,
-        shutdown: Shutdown,
-    ) -> Arc<AtomicU64> {
-        let engine = self.engine.clone();
-        let config = self.options.config.clone();
-        let before = Arc::new(AtomicU64::new(0));
-        let (hook, told) = (engine.clone(), before.clone());
+    fn wire(&mut self, parts: Parts, listener: Box<dyn Listener>) {
+        let (engine, config) = (self.engine.clone(), self.app.config.load());
+        let supervisor = &mut self.app.supervisor;
+        let hook = engine.clone();
         let signing = supervisor.phase("signers", parts.drain.after, move || {
             // New requests are refused, accepted ones are finished.
-            let finished = hook.finished.load(Ordering::Relaxed);
-            told.store(finished, Ordering::Relaxed);
-            hook.draining.store(true, Ordering::Relaxed);
+            hook.drain.begin();
             hook.queue.close();
             hook.auditor.drain();
         });
@@ -291,7 +240,7 @@ impl Service {
         supervisor.workers(
             config.signers,
             TaskSpec::new(parts.signer.name, parts.signer.kind, signing),
-            move |context| signer::run(shared.clone(), context),
+            move |_| signer::run(shared.clone()),
         );
         let shared = engine.auditor.clone();
         supervisor.task(
@@ -320,107 +269,64 @@ impl Service {
             TaskSpec::new(parts.keeper.name, parts.keeper.kind, signing),
             move |context| keeper::run(shared.clone(), pace, context),
         );
-        let router = self.router(shutdown);
-        self.auth.start(supervisor, signing);
-        let watch = Arc::new(ConfigWatch {
-            engine: engine.clone(),
-            writer: RankedMutex::new(CONFIG_LOCK, self.config_writer),
-            source: self.options.config_source.clone(),
+        let shared = engine.clone();
+        self.app.watch_config(signing, move |config, version| {
+            reloaded(shared.clone(), config, version)
         });
-        let bus = self.options.bus.clone();
-        supervisor.task(
-            TaskSpec::new(parts.config_watch.name, parts.config_watch.kind, signing),
-            move |context| watch.clone().run(bus.subscribe(), context),
+        let site = Arc::new(Site {
+            engine,
+            telemetry: self.telemetry.clone(),
+        });
+        self.app.serve(
+            &parts.listener,
+            [listening, signing],
+            listener,
+            parts.serve,
+            site,
         );
-        let options = ServeOptions {
-            tls: self.options.tls.clone(),
-            ..parts.serve.clone()
-        };
-        listen(
-            supervisor, &parts, listening, engine, listener, router, options,
-        );
-        before
+    }
+}
+
+/// What a reloaded configuration means for what is not read from it at each use; then the backend is asked again.
+async fn reloaded(engine: Arc<Engine>, config: Arc<Config>, version: Option<u64>) {
+    let ttl = Duration::from_millis(config.verify.cache_ttl_ms);
+    engine.verify.lock().set_ttl(ttl);
+    let Some(version) = version else { return };
+    let up = engine.refresh().await;
+    tracing::info!(version, backend_up = up, "configuration reloaded");
+    engine.env.probe("kms.config", version, format_args!(""));
+}
+
+/// What is served over HTTP.
+struct Site {
+    engine: Arc<Engine>,
+    telemetry: Telemetry,
+}
+
+impl Serves for Site {
+    fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
     }
 
-    fn router(&self, shutdown: Shutdown) -> Router {
-        let engine = &self.engine;
-        let draining = {
-            let engine = engine.clone();
-            move || engine.draining.load(Ordering::Relaxed)
-        };
-        let told = engine.env.clone();
-        let limits = self.options.config.admission();
-        let admission = Admission::new(&engine.env, &self.telemetry, limits)
-            .draining(draining.clone())
-            .auth(self.auth.gate.clone())
-            .on_reject(move |reject| {
-                if reject == Reject::Draining {
-                    told.probe("kms.draining_503", 0, format_args!(""));
-                }
-            });
-        let admin = self.options.config.admin.then(|| Admin {
-            gate: self.auth.gate.clone(),
-            reload: self.options.reload.clone(),
-            shutdown: Some(Arc::new(move || {
-                shutdown.trigger();
-            })),
-        });
-        let readiness = self.readiness.clone();
-        let ops = Ops::new(
-            &engine.env,
-            &self.telemetry,
-            env!("CARGO_PKG_VERSION"),
-            move || readiness.status(),
-            draining,
-            admin,
-        );
-        let api = api::router(self.kms(), &engine.env, &self.telemetry);
-        front(&engine.env, api, &Arc::new(admission), ops::router(ops))
+    fn telemetry(&self) -> Telemetry {
+        self.telemetry.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        self.engine.config.load().admission()
+    }
+
+    fn routes(&self, telemetry: &Telemetry, _: &Mode) -> Router {
+        api::router(Kms(self.engine.clone()), &self.engine.env, telemetry)
+    }
+
+    fn refused(&self, reject: Reject) {
+        if reject == Reject::Draining {
+            let env = &self.engine.env;
+            env.probe("kms.draining_503", 0, format_args!(""));
+        }
     }
 }
 
 /// What the store may take to learn how long the log was at the end.
 const LAST_STORE: Duration = Duration::from_millis(500);
-
-/// The first incarnation takes the listener that was bound before the start; a later one binds again.
-fn listen(
-    supervisor: &mut Supervisor,
-    parts: &Parts,
-    phase: PhaseId,
-    engine: Arc<Engine>,
-    listener: Box<dyn Listener>,
-    router: Router,
-    options: ServeOptions,
-) {
-    let addr = listener.local_addr();
-    let first = Arc::new(std::sync::Mutex::new(Some(listener)));
-    supervisor.task(
-        TaskSpec {
-            escalate: Escalate::Exit,
-            ..TaskSpec::new(parts.listener.name, parts.listener.kind, phase)
-        },
-        move |context| {
-            let (engine, router, options) = (engine.clone(), router.clone(), options.clone());
-            let bound = first
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take();
-            let addr = addr.as_ref().ok().copied();
-            async move {
-                let env = engine.env.clone();
-                let listener = match (bound, addr) {
-                    (Some(listener), _) => listener,
-                    (None, Some(addr)) => match env.listen(addr).await {
-                        Ok(listener) => listener,
-                        Err(error) => {
-                            tracing::error!(%error, %addr, "cannot listen again");
-                            return;
-                        }
-                    },
-                    (None, None) => return,
-                };
-                env.serve(listener, router, options, context.stop).await;
-            }
-        },
-    );
-}

@@ -5,16 +5,13 @@
 //! (strict), or with the answer (shed). A signer asked to stop finishes what it holds and what is queued.
 
 use std::{
-    future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Arc, atomic::Ordering},
-    task::Poll,
+    sync::Arc,
     time::Instant,
 };
 
 use aws_lc_rs::digest;
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use ron_core::supervisor::TaskContext;
+use ron_core::app::work;
 
 use crate::{
     ask::{Ask, Caller, KeyRef, Receipt, Reply},
@@ -37,33 +34,11 @@ use crate::{
 /// Operations that one signer carries at once.
 const IN_HAND: usize = 64;
 
-type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Runs until the queue is closed and drained, and nobody is left who serves himself.
-pub(crate) async fn run(engine: Arc<Engine>, _context: TaskContext) {
-    let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
-    let mut open = true;
-    while open || !running.is_empty() {
-        tokio::select! {
-            biased;
-            Some(()) = running.next(), if !running.is_empty() => {}
-            job = engine.queue.pop(), if open && running.len() < IN_HAND => match job {
-                None => open = false,
-                Some(job) => {
-                    let mut work: Running = Box::pin(serve(engine.clone(), job));
-                    if !ended_at_once(&mut work).await {
-                        running.push(work);
-                    }
-                }
-            },
-        }
-    }
+pub(crate) async fn run(engine: Arc<Engine>) {
+    let serve = |job| serve(engine.clone(), job);
+    work(&engine.queue, IN_HAND, serve).await;
     engine.in_place.all_left().await;
-}
-
-/// Most operations need no wait: these never become part of the set.
-async fn ended_at_once(work: &mut Running) -> bool {
-    poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await
 }
 
 async fn serve(engine: Arc<Engine>, job: Job) {
@@ -98,7 +73,7 @@ async fn serve(engine: Arc<Engine>, job: Job) {
     // Before the answer: whoever has it may ask again at once, and has its place.
     drop(permit);
     let _ = reply.send(result);
-    engine.finished.fetch_add(1, Ordering::Relaxed);
+    engine.drain.finish_one();
 }
 
 pub(crate) async fn perform(

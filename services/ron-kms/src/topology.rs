@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ron_core::{
-    RejectNew,
+    RejectNew, app,
     config::Settings,
     serve::ServeOptions,
     telemetry::Telemetry,
@@ -11,8 +11,7 @@ use ron_core::{
 };
 
 use crate::{
-    api, attester, auditor, config::Config, config_watch, engine, journal, metrics::Metrics,
-    nonces, ring,
+    api, attester, auditor, config::Config, engine, journal, metrics::Metrics, nonces, ring,
 };
 
 pub const NAME: &str = "ron-kms";
@@ -26,7 +25,6 @@ pub struct Parts {
     pub checkpointer: TaskDecl,
     pub attester: TaskDecl,
     pub keeper: TaskDecl,
-    pub config_watch: TaskDecl,
     pub drain: TimeoutDecl,
     pub flush: TimeoutDecl,
     pub checkpoint: TimeoutDecl,
@@ -36,7 +34,7 @@ pub struct Parts {
 
 pub fn declare(config: &Config) -> (Topology, Parts) {
     let mut topology = Topology::new(NAME);
-    ron_core::auth::declare(&mut topology);
+    app::declare(&mut topology);
     let task = |name, count, does, on_failure| TaskDecl {
         name,
         kind: name,
@@ -44,8 +42,7 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
         does,
         on_failure,
     };
-    let restarted = "restarted with backoff, 10 times a minute; then readiness off";
-    let vital = "restarted with backoff, 10 times a minute; then the process ends";
+    let (restarted, vital) = (app::RESTARTED, app::VITAL);
     let ms = Duration::from_millis;
     let serve = ServeOptions {
         max_conns: config.http.max_conns,
@@ -106,12 +103,6 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
             "keeper",
             "1",
             "keeps the backend's sessions alive, refreshes the verify cache, destroys and rotates what is due",
-            restarted,
-        )),
-        config_watch: topology.task(task(
-            "config_watch",
-            "1",
-            "puts a reloaded configuration in force and asks the backend again",
             restarted,
         )),
         drain: topology.timeout(timeout(
@@ -253,7 +244,6 @@ fn declare_rest(topology: &mut Topology, config: &Config, serve: &ServeOptions) 
         auditor::NOTE_LOCK,
         engine::VERIFY_LOCK,
         attester::EVIDENCE_LOCK,
-        config_watch::CONFIG_LOCK,
         journal::JOURNAL_LOCK,
         journal::PUBLISH_LOCK,
     ] {

@@ -1,6 +1,6 @@
 //! Answers what peers ask: reads from snapshots at once, writes by way of the work queue. Never waits.
 
-use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ron_core::{Refusal as Full, buggify};
 
@@ -31,13 +31,13 @@ pub struct Answerer(pub Arc<Node>);
 impl Answerer {
     fn closer(&self, target: &Id, asker: &Id) -> Vec<Contact> {
         let node = &self.0;
-        let n = node.config.lookup.k.max(NAMED);
+        let n = node.config().lookup.k.max(NAMED);
         node.table
             .closest(target, n, Liveness::SkipDead, Some(asker))
     }
 
     fn not_ready(&self) -> Option<Refusal> {
-        if !self.0.draining.load(Relaxed) {
+        if !self.0.drain.is_begun() {
             return None;
         }
         self.0.metrics.count(Family::NotReady, "draining");

@@ -136,7 +136,7 @@ impl Api {
             allowed.map_err(|error| error.problem().with("scope", scope))?;
         }
         let node = self.0.dht.node();
-        let granted = node.env.now() + node.config.lookup_deadline();
+        let granted = node.env.now() + node.config().lookup_deadline();
         let asked = parts.extensions.get::<Deadline>().map(|d| d.instant());
         Ok(Call {
             api: self.clone(),

@@ -48,7 +48,7 @@ pub async fn run(dht: Dht, gates: Gates, context: TaskContext) {
 
 async fn find_network(dht: &Dht, gates: &Gates) {
     let node = dht.node();
-    let backoff = node.config.bootstrap_backoff();
+    let backoff = node.config().bootstrap_backoff();
     let mut rng = node.env.rng();
     for attempt in 0_u32.. {
         if attempt > 0 {
@@ -114,11 +114,12 @@ async fn meet(dht: &Dht) -> Met {
     let node = dht.node();
     let k = OLD_FRIENDS;
     let friends = node.table.closest(&node.id(), k, Liveness::SkipDead, None);
-    let seeds: Vec<(&str, u16)> = node.config.seeds().collect();
+    let config = node.config();
+    let seeds: Vec<(&str, u16)> = config.seeds().collect();
     if seeds.is_empty() && friends.is_empty() {
         return Met::Enough(0);
     }
-    let needed = node.config.bootstrap.seeds_needed.min(seeds.len().max(1));
+    let needed = config.bootstrap.seeds_needed.min(seeds.len().max(1));
     let (seeds, friends) = (ask_seeds(dht, &seeds), friends_answer(dht, &friends));
     let (seeds, friends) = join(seeds, friends).await;
     let count = |wanted| seeds.iter().filter(|seed| **seed == wanted).count();
@@ -137,14 +138,15 @@ async fn meet(dht: &Dht) -> Met {
 
 /// Dials all seeds, for a node that has lost everybody.
 pub async fn call_seeds(dht: &Dht) {
-    let seeds: Vec<(&str, u16)> = dht.node().config.seeds().collect();
+    let config = dht.node().config();
+    let seeds: Vec<(&str, u16)> = config.seeds().collect();
     ask_seeds(dht, &seeds).await;
 }
 
 async fn ask_seeds(dht: &Dht, seeds: &[(&str, u16)]) -> Vec<Seed> {
     let asked = seeds.iter().map(|(host, port)| async move {
         let node = dht.node();
-        let until = node.env.now() + node.config.rpc_timeout();
+        let until = node.env.now() + node.config().rpc_timeout();
         let resolved = node.env.resolve(host, *port);
         let Ok(Ok(found)) = node.env.timeout_at(until, resolved).await else {
             return Seed::Nobody;
@@ -163,7 +165,7 @@ async fn ask_seeds(dht: &Dht, seeds: &[(&str, u16)]) -> Vec<Seed> {
 
 async fn who_is_at(dht: &Dht, addr: SocketAddr) -> Seed {
     let node = dht.node();
-    let deadline = node.env.now() + node.config.rpc_timeout();
+    let deadline = node.env.now() + node.config().rpc_timeout();
     match dht.peers().meet(addr, deadline).await {
         Ok(_) => Seed::Other,
         Err(RpcError::Handshake(HandshakeError::SelfDial)) => Seed::Own,
@@ -175,7 +177,7 @@ async fn who_is_at(dht: &Dht, addr: SocketAddr) -> Seed {
 async fn friends_answer(dht: &Dht, friends: &[Contact]) -> usize {
     let asked = friends.iter().map(|friend| async move {
         let node = dht.node();
-        let deadline = node.env.now() + node.config.rpc_timeout();
+        let deadline = node.env.now() + node.config().rpc_timeout();
         let reached = dht.peers().reach(*friend, deadline).await.is_ok();
         if reached {
             node.seen(friend, None);
@@ -207,7 +209,7 @@ async fn until_known(node: &Node) {
 async fn fill(dht: &Dht) -> bool {
     let node = dht.node();
     let look = async |target| {
-        let deadline = node.env.now() + node.config.lookup_deadline();
+        let deadline = node.env.now() + node.config().lookup_deadline();
         dht.ask(Goal::Closest, target, deadline, false).await
     };
     match look(node.id()).await {
@@ -235,7 +237,7 @@ async fn fill(dht: &Dht) -> bool {
 
 fn is_full(node: &Node) -> bool {
     let filled = size::fill_percent(node.table.non_empty(), node.network_size());
-    filled >= node.config.bootstrap.fill_percent
+    filled >= node.config().bootstrap.fill_percent
 }
 
 /// The bucket in which most nodes must be among those that hold nobody and were not searched.

@@ -167,7 +167,7 @@ fn ping(node: &Arc<Node>, peers: &Peers, contact: Contact) -> Check {
     let (node, peers) = (node.clone(), peers.clone());
     Box::pin(async move {
         let began = node.env.now();
-        let deadline = began + node.config.rpc_timeout();
+        let deadline = began + node.config().rpc_timeout();
         let answered = peers
             .request(contact, &Request::Ping, false, deadline)
             .await;
@@ -189,7 +189,7 @@ fn ping(node: &Arc<Node>, peers: &Peers, contact: Contact) -> Check {
 fn verify(node: &Arc<Node>, peers: &Peers, contact: Contact) -> Check {
     let (node, peers) = (node.clone(), peers.clone());
     Box::pin(async move {
-        let deadline = node.env.now() + node.config.rpc_timeout();
+        let deadline = node.env.now() + node.config().rpc_timeout();
         match peers.reach(contact, deadline).await {
             Ok(()) => Update::Verified {
                 contact,

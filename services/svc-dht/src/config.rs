@@ -21,33 +21,33 @@ ron_core::settings! {
         /// Nodes that hold a record, entries of a bucket, contacts of an answer.
         k: usize = 20 => 1..=64, restart;
         /// Probes under way while a lookup searches.
-        alpha: usize = 3 => 1..=20, restart;
+        alpha: usize = 3 => 1..=20;
         /// Probes beyond alpha for those that are overdue, at a time.
-        beta: usize = 2 => 0..=20, restart;
+        beta: usize = 2 => 0..=20;
         /// How deep referrals may go.
-        hop_budget: u32 = 5 => 1..=64, restart;
+        hop_budget: u32 = 5 => 1..=64;
         /// One probe.
-        rpc_timeout_ms: u64 = 1_500 => 10..=60_000, restart;
+        rpc_timeout_ms: u64 = 1_500 => 10..=60_000;
         /// When a probe counts as overdue, at the latest.
-        hedge_after_ms: u64 = 250 => 1..=60_000, restart;
+        hedge_after_ms: u64 = 250 => 1..=60_000;
         /// Hedges in a hundred requests.
         hedge_budget_percent: u32 = 10 => 0..=100, restart;
         /// The whole lookup.
-        deadline_ms: u64 = 5_000 => 10..=600_000, restart;
+        deadline_ms: u64 = 5_000 => 10..=600_000;
         /// Tries of a read that was refused or reset.
-        retry_max: u32 = 3 => 1..=10, restart;
+        retry_max: u32 = 3 => 1..=10;
         /// Least wait before the second try.
-        retry_min_ms: u64 = 50 => 1..=10_000, restart;
+        retry_min_ms: u64 = 50 => 1..=10_000;
         /// Most wait before the second try.
-        retry_max_ms: u64 = 100 => 1..=10_000, restart;
+        retry_max_ms: u64 = 100 => 1..=10_000;
         /// No wait is longer.
-        retry_cap_ms: u64 = 2_000 => 1..=60_000, restart;
+        retry_cap_ms: u64 = 2_000 => 1..=60_000;
         /// Answers with a value that end a value lookup.
-        value_quorum: usize = 3 => 1..=20, restart;
+        value_quorum: usize = 3 => 1..=20;
         /// Providers that end a search for providers.
-        providers_wanted: usize = 20 => 1..=64, restart;
+        providers_wanted: usize = 20 => 1..=64;
         /// Nodes that must hold a record before a publication is acknowledged; all, if fewer are known.
-        store_quorum: usize = 3 => 1..=20, restart;
+        store_quorum: usize = 3 => 1..=20;
     }
 }
 
@@ -115,7 +115,7 @@ ron_core::settings! {
     /// What is stored for the network.
     pub struct RecordConfig {
         /// Life of a record that names none.
-        ttl_ms: u64 = 86_400_000 => 1_000..=86_400_000, restart;
+        ttl_ms: u64 = 86_400_000 => 1_000..=86_400_000;
         /// Longest life of a record.
         ttl_max_ms: u64 = 86_400_000 => 1_000..=604_800_000, restart;
         /// How far the clocks of publisher and keeper may be apart.
@@ -129,7 +129,7 @@ ron_core::settings! {
         /// Bytes kept in all; when full, what is farthest from this node gives way.
         total_bytes: usize = 67_108_864 => 1_024..=1_073_741_824, restart;
         /// A record is published again after this share of its life.
-        republish_percent: u32 = 33 => 1..=66, restart;
+        republish_percent: u32 = 33 => 1..=66;
         /// Time between two looks for records that are due.
         republish_check_ms: u64 = 60_000 => 100..=86_400_000, restart;
     }
@@ -176,7 +176,7 @@ ron_core::settings! {
         idle_timeout_ms: u64 = 60_000 => 1..=3_600_000, restart;
         /// Lookups whose course is kept for `GET /v1/dht/lookups/{id}`.
         explained: usize = 64 => 0..=10_000, restart;
-        /// `POST /api/v1/shutdown` exists.
+        /// `POST /api/v1/reload` and `/shutdown` exist.
         admin: bool = false, restart;
     }
 }
@@ -286,6 +286,14 @@ impl AppSettings for Config {
     fn binds(&self) -> Vec<SocketAddr> {
         let api = self.api.enabled.then_some(self.api.bind);
         [self.bind].into_iter().chain(api).collect()
+    }
+
+    fn auth(&self) -> &AuthConfig {
+        &self.auth
+    }
+
+    fn admin(&self) -> bool {
+        self.api.admin
     }
 
     fn tls(&self) -> &TlsConfig {

@@ -95,7 +95,7 @@ impl Dht {
     /// The newest value of a key that can be found.
     pub async fn get_value(&self, key: Id, deadline: Instant) -> Result<FoundValue, DhtError> {
         self.node.check_ready()?;
-        let quorum = self.node.config.lookup.value_quorum;
+        let quorum = self.node.config().lookup.value_quorum;
         let found = self.ask(Goal::Value { quorum }, key, deadline, true).await;
         let now = self.node.env.wall_ms();
         let held = self.node.shelf.value(&key, now);
@@ -111,7 +111,7 @@ impl Dht {
             Err(_) => (0, None),
         };
         // It may have ended since it came: a lookup can take longer than a record has left.
-        let skew_ms = self.node.config.records.clock_skew_ms;
+        let skew_ms = self.node.config().records.clock_skew_ms;
         let remote = remote.filter(|record| record.check_time(skew_ms, now).is_ok());
         let newest = match (remote, held) {
             (Some(remote), Some(held)) if held.supersedes(&remote) => (*held).clone(),
@@ -136,7 +136,7 @@ impl Dht {
     /// Who provides what the key stands for; nobody is no error.
     pub async fn providers(&self, key: Id, deadline: Instant) -> Result<FoundProviders, DhtError> {
         self.node.check_ready()?;
-        let wanted = self.node.config.lookup.providers_wanted;
+        let wanted = self.node.config().lookup.providers_wanted;
         let found = self
             .ask(Goal::Providers { wanted }, key, deadline, true)
             .await?;
@@ -146,7 +146,7 @@ impl Dht {
         };
         let (now, skew_ms) = (
             self.node.env.wall_ms(),
-            self.node.config.records.clock_skew_ms,
+            self.node.config().records.clock_skew_ms,
         );
         records.retain(|record| record.check_time(skew_ms, now).is_ok());
         for held in self.node.shelf.providers(&key, now, wanted) {
@@ -185,7 +185,7 @@ impl Dht {
         explain: bool,
     ) -> Result<Found, DhtError> {
         let node = &self.node;
-        let own = node.env.now() + node.config.lookup_deadline();
+        let own = node.env.now() + node.config().lookup_deadline();
         let (reply, answer) = oneshot::channel();
         let job = Job::Lookup(Ask {
             goal,
@@ -227,7 +227,7 @@ impl Dht {
             id: node.id().to_string(),
             publisher: Id(*node.identity.public()).to_string(),
             addr: node.contact.addr.to_string(),
-            network: node.config.network.clone(),
+            network: node.config().network.clone(),
             network_size: node.network_size(),
             peers: node.table.counts().peers,
             buckets: buckets.collect(),

@@ -19,7 +19,6 @@
 
 pub mod answerer;
 pub mod api;
-pub mod app;
 pub mod bootstrapper;
 pub mod breaker;
 pub mod bucket_writer;
@@ -63,6 +62,7 @@ pub mod republisher;
 pub mod routes;
 pub mod routing;
 pub mod service;
+mod site;
 pub mod topology;
 pub mod wire;
 pub mod worker;

@@ -4,7 +4,7 @@
 //! machine that was not verified; the lookup ends by its deadline.
 
 use std::{
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -15,6 +15,7 @@ use ron_core::{
 };
 
 use crate::{
+    config::rules,
     contact::Contact,
     error::DhtError,
     events::Event,
@@ -87,8 +88,10 @@ async fn drive(
 ) -> Finished {
     let env = &node.env;
     let request = question(goal, target);
+    let rules = Arc::new(rules::lookup(&node.config()));
+    let hedge_after = rules.hedge_after;
     let mut lookup = Lookup::new(
-        node.rules.clone(),
+        rules,
         goal,
         target,
         node.id(),
@@ -102,7 +105,7 @@ async fn drive(
     let mut timer: Option<(Instant, BoxFuture<'static, ()>)> = None;
     loop {
         let until = loop {
-            let delay = |id: &Id| node.peer_stats.lock().delay(id, node.rules.hedge_after);
+            let delay = |id: &Id| node.peer_stats.lock().delay(id, hedge_after);
             match lookup.poll(env.now(), &node.hedges, delay) {
                 Next::Probe(probe) => {
                     tell_probe(node, number, &probe);
@@ -237,7 +240,7 @@ fn goal_name(goal: Goal) -> &'static str {
 }
 
 fn seeds(node: &Node, target: &Id) -> Vec<Seed> {
-    let n = node.rules.k + SEEDS_OVER_K;
+    let n = node.table.rules().k + SEEDS_OVER_K;
     let mut seeds = Vec::with_capacity(n);
     node.table
         .for_closest(target, n, Liveness::All, None, |entry| {

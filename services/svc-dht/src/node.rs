@@ -12,7 +12,8 @@ use std::{
 };
 
 use ron_core::{
-    Env, Queue, RejectNew,
+    Env, Queue, RejectNew, SnapshotReader,
+    app::Drain,
     lock::{LockDecl, RankedMutex},
 };
 
@@ -25,7 +26,6 @@ use crate::{
     hedge::HedgeBudget,
     id::Id,
     identity::{Identity, NetworkId},
-    lookup::LookupRules,
     metrics::{Family, Gauges, Metrics},
     peer_stats::PeerStats,
     record_keeper::Write,
@@ -46,7 +46,8 @@ pub const PEER_STATS_MAX: usize = 128;
 
 pub struct Node {
     pub env: Env,
-    pub config: Arc<Config>,
+    /// The configuration in force.
+    pub settings: SnapshotReader<Arc<Config>>,
     pub identity: Arc<Identity>,
     pub network: NetworkId,
     /// This node, as it tells others of itself.
@@ -59,7 +60,6 @@ pub struct Node {
     pub shelf: RecordReader,
     pub record_count: AtomicU64,
     pub record_bytes: AtomicU64,
-    pub rules: Arc<LookupRules>,
     pub hedges: HedgeBudget,
     pub peer_stats: RankedMutex<PeerStats>,
     pub metrics: Arc<Metrics>,
@@ -68,14 +68,17 @@ pub struct Node {
     pub started: Instant,
     /// The network was found, or there is none to find.
     pub bootstrapped: AtomicBool,
-    pub draining: AtomicBool,
-    /// Lookups that ended, whoever asked for them.
-    pub finished: AtomicU64,
+    /// Counts lookups that ended, whoever asked for them.
+    pub drain: Arc<Drain>,
     pub lookups: AtomicU64,
     pub republish_lag_ms: AtomicU64,
 }
 
 impl Node {
+    pub fn config(&self) -> Arc<Config> {
+        (*self.settings.load()).clone()
+    }
+
     pub fn id(&self) -> Id {
         self.contact.id
     }
@@ -107,7 +110,7 @@ impl Node {
 
     /// Whether a request of a local caller may go on.
     pub fn check_ready(&self) -> Result<(), DhtError> {
-        let phase = if self.draining.load(Relaxed) {
+        let phase = if self.drain.is_begun() {
             "draining"
         } else if !self.bootstrapped.load(Relaxed) {
             "bootstrap"
@@ -120,7 +123,7 @@ impl Node {
 
     /// How many nodes the network seems to have.
     pub fn network_size(&self) -> u64 {
-        let k = self.config.lookup.k;
+        let k = self.config().lookup.k;
         let nearest = self.table.closest(&self.id(), k, Liveness::SkipDead, None);
         let nearest: Vec<Id> = nearest.iter().map(|c| c.id).collect();
         size::estimate(&self.id(), &nearest)

@@ -46,7 +46,7 @@ impl Dht {
     ) -> Result<Published, DhtError> {
         let node = self.node();
         node.check_ready()?;
-        if value.len() > node.config.records.value_bytes {
+        if value.len() > node.config().records.value_bytes {
             node.metrics.count(Family::RecordsRejected, "too_large");
             return Err(DhtError::TooLarge);
         }
@@ -92,9 +92,9 @@ impl Dht {
         self.keep(record.clone()).await?;
         let known = node
             .table
-            .closest(&key, node.config.lookup.k, Liveness::SkipDead, None);
+            .closest(&key, node.config().lookup.k, Liveness::SkipDead, None);
         let wanted = wanted(
-            node.config.lookup.store_quorum,
+            node.config().lookup.store_quorum,
             closest.len(),
             known.len(),
             mine,
@@ -144,7 +144,7 @@ impl Dht {
     ) -> usize {
         let node = self.node();
         let now = node.env.now();
-        let until = deadline.min(now + node.config.rpc_timeout());
+        let until = deadline.min(now + node.config().rpc_timeout());
         let request = match record.kind {
             RecordKind::Value => Request::Store {
                 record: record.clone(),
@@ -158,7 +158,7 @@ impl Dht {
             .map(|to| self.peers().request(*to, &request, false, until));
         let mut sent: FuturesUnordered<_> = sent.collect();
         let mut stored = 0;
-        let grace = Duration::from_millis(node.config.lookup.hedge_after_ms);
+        let grace = Duration::from_millis(node.config().lookup.hedge_after_ms);
         let mut last = until + grace;
         while let Ok(Some(answer)) = node.env.timeout_at(last, sent.next()).await {
             stored += usize::from(took(&answer));
@@ -190,14 +190,15 @@ impl Dht {
     pub fn is_among(&self, closest: &[Contact], key: &Id) -> bool {
         let node = self.node();
         let own = node.id().distance(key);
-        closest.len() < node.config.lookup.k
+        closest.len() < node.config().lookup.k
             || closest
                 .last()
                 .is_none_or(|last| own < last.id.distance(key))
     }
 
     fn life(&self, ttl_ms: Option<u64>) -> Result<u64, DhtError> {
-        let records = &self.node().config.records;
+        let config = self.node().config();
+        let records = &config.records;
         let ttl_ms = ttl_ms.unwrap_or(records.ttl_ms);
         match ttl_ms {
             0 => Err(DhtError::Invalid("ttl_ms must be above 0".into())),

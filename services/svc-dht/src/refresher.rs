@@ -40,8 +40,8 @@ pub async fn run(dht: Dht, starter: Starter, context: TaskContext) {
     let node = dht.node().clone();
     let ms = Duration::from_millis;
     let (save_every, look_every) = (
-        ms(node.config.routing.save_ms),
-        ms(node.config.routing.refresh_ms / 8).max(ms(100)),
+        ms(node.config().routing.save_ms),
+        ms(node.config().routing.refresh_ms / 8).max(ms(100)),
     );
     let now = node.env.now();
     let (mut save_at, mut look_at) = (now + save_every.min(FIRST_SAVE), now + look_every);
@@ -127,7 +127,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
     let counts = node.table.counts();
     if counts.peers == counts.dead {
         bootstrapper::call_seeds(dht).await;
-        let deadline = node.env.now() + node.config.lookup_deadline();
+        let deadline = node.env.now() + node.config().lookup_deadline();
         let _ = dht.ask(Goal::Closest, node.id(), deadline, false).await;
     }
     while let Some(index) = quiet(node, memory) {
@@ -135,7 +135,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
         let mut random = [0; 32];
         node.env.fill_random(&mut random);
         let target = node.table.id_in(index, random);
-        let deadline = node.env.now() + node.config.lookup_deadline();
+        let deadline = node.env.now() + node.config().lookup_deadline();
         let _ = dht.ask(Goal::Closest, target, deadline, false).await;
         node.env
             .probe("dht.bucket_refreshed", index.into(), format_args!(""));
@@ -146,7 +146,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
 /// search among the neighbours hears from those of all the nearer buckets too.
 fn quiet(node: &Node, memory: &Memory) -> Option<u8> {
     let now = node.seconds();
-    let long = (node.config.routing.refresh_ms / 1000).max(1) as u32;
+    let long = (node.config().routing.refresh_ms / 1000).max(1) as u32;
     let is_quiet = |index: u8, heard: u32| {
         let refreshed = memory.refreshed.get(&index).copied().unwrap_or(0);
         now >= heard.max(refreshed).saturating_add(long)

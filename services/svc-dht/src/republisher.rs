@@ -46,7 +46,7 @@ pub async fn run(dht: Dht, context: TaskContext) {
 
 async fn keep_publishing(dht: &Dht) {
     let env = &dht.node().env;
-    let period = Duration::from_millis(dht.node().config.records.republish_check_ms);
+    let period = Duration::from_millis(dht.node().config().records.republish_check_ms);
     let mut looked_ms = env.wall_ms();
     loop {
         env.sleep(period).await;
@@ -93,7 +93,7 @@ async fn catch_up(dht: &Dht) {
 /// Keeps the newest value that any of the closest holds; true if that is news.
 async fn newest(dht: &Dht, key: Id) -> bool {
     let node = dht.node();
-    let deadline = node.env.now() + node.config.lookup_deadline();
+    let deadline = node.env.now() + node.config().lookup_deadline();
     // No quorum ends it: those that were away together agree on what is old.
     let goal = Goal::Value { quorum: usize::MAX };
     let Ok(found) = dht.ask(goal, key, deadline, false).await else {
@@ -113,7 +113,7 @@ async fn newest(dht: &Dht, key: Id) -> bool {
 
 async fn look(dht: &Dht, before_ms: u64, now_ms: u64) {
     let node = dht.node();
-    let percent = u64::from(node.config.records.republish_percent);
+    let percent = u64::from(node.config().records.republish_percent);
     let mine = mine(dht).await;
     let lag = |r: &Record| now_ms.saturating_sub(moment(r, LATE_PERCENT));
     let due = mine.iter().filter(|r| now_ms >= moment(r, percent));
@@ -166,17 +166,17 @@ async fn renew(dht: &Dht, record: &Arc<Record>) -> bool {
     let Ok(renewed) = signed.await else {
         return false;
     };
-    let deadline = node.env.now() + node.config.lookup_deadline() + node.config.rpc_timeout();
+    let deadline = node.env.now() + node.config().lookup_deadline() + node.config().rpc_timeout();
     dht.publish(renewed, deadline).await.is_ok()
 }
 
 async fn hand_on(dht: &Dht, record: &Arc<Record>) {
     let node = dht.node();
-    let deadline = node.env.now() + node.config.lookup_deadline();
+    let deadline = node.env.now() + node.config().lookup_deadline();
     let Ok(found) = dht.ask(Goal::Closest, record.key, deadline, false).await else {
         return;
     };
-    let deadline = node.env.now() + node.config.rpc_timeout();
+    let deadline = node.env.now() + node.config().rpc_timeout();
     let all = found.closest.len();
     if dht.hand_out(record, &found.closest, all, deadline).await > 0 {
         node.metrics.inc(|hot| &hot.republished);

@@ -1,25 +1,28 @@
 //! Wiring only: opens what the node keeps, builds its parts, runs them under the supervisor, drains in order.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use ron_core::{
     Env, Queue,
+    app::{App, Start},
     bus::Bus,
     lifecycle::Escalate,
     lock::RankedMutex,
     readiness::Readiness,
     seam::{DiskLock, Listener},
     shutdown::Shutdown,
-    supervisor::{PhaseId, Report, Supervisor, SupervisorView, TaskSpec},
+    supervisor::{Report, SupervisorView, TaskSpec},
     view::QueueView,
 };
 
 use crate::{
     answerer::Answerer,
-    app::App,
     bootstrapper::{self, Gates},
     config::{Config, rules},
     contact::Contact,
@@ -40,8 +43,8 @@ use crate::{
     republisher,
     routes::{Route, Routes},
     routing::{Table, saved::SavedPeer},
-    topology::{self, Parts},
-    worker,
+    site::{self, Site},
+    topology, worker,
 };
 
 /// Hedges before the first request.
@@ -52,8 +55,7 @@ const KERNEL_BUS: usize = 16;
 
 /// What the service is made from.
 pub struct Options {
-    pub env: Env,
-    pub config: Arc<Config>,
+    pub start: Start<Config>,
     pub identity: Identity,
     /// Where other nodes come in.
     pub listener: Box<dyn Listener>,
@@ -62,6 +64,7 @@ pub struct Options {
 }
 
 impl Options {
+    /// With a configuration that stays as it is.
     pub fn new(
         env: Env,
         config: Arc<Config>,
@@ -70,8 +73,7 @@ impl Options {
         api: Option<Box<dyn Listener>>,
     ) -> Options {
         Options {
-            env,
-            config,
+            start: Start::new(env, Bus::with_capacity(KERNEL_BUS), config),
             identity,
             listener,
             api,
@@ -81,11 +83,10 @@ impl Options {
 
 /// Opened, not running yet.
 pub struct Service {
+    app: App<Config>,
     dht: Dht,
     keeper: Arc<KeeperSlot>,
     saved: Vec<SavedPeer>,
-    readiness: Readiness,
-    bus: Bus,
     listener: Box<dyn Listener>,
     api: Option<Box<dyn Listener>>,
     /// Held while it runs: the data is this process's alone.
@@ -117,12 +118,14 @@ impl Service {
     /// Reads the record journal and the saved table; nothing is dialled yet.
     pub async fn open(options: Options) -> Result<Box<Service>, DhtError> {
         let Options {
-            env,
-            config,
+            start,
             identity,
             listener,
             api,
         } = options;
+        let (env, config) = (start.env.clone(), start.config.clone());
+        let refused = |error: ron_core::app::Refused| DhtError::Invalid(error.to_string());
+        let mut app = App::open(start).map_err(refused)?;
         let locked = env.disk(|disk| disk.lock("svc-dht.lock")).await;
         let lock = locked.map_err(|_| DhtError::Canceled)?.map_err(|error| {
             let dir = &config.data_dir;
@@ -155,18 +158,18 @@ impl Service {
             id: me,
             addr: addr.into(),
         };
-        let node = node(&env, config, identity, network, contact, &keeper);
-        let node = Arc::new(node);
-        let bus = Bus::with_capacity(KERNEL_BUS);
+        let link = rules::link(&config, network, contact.addr.port());
+        let node = Arc::new(node(&app, &config, identity, network, contact, &keeper));
+        let views = app.views();
+        let telemetry = || site::telemetry(&node, &views);
+        app.authenticate(telemetry).map_err(refused)?;
         let answer = Arc::new(Answerer(node.clone()));
-        let link = rules::link(&node.config, network, contact.addr.port());
         let peers = Peers::new(env.clone(), node.identity.clone(), link, answer);
         Ok(Box::new(Service {
-            readiness: Readiness::new(env.clone(), bus.clone()),
+            app,
             dht: Dht::new(node, peers),
             keeper: keeper.into_slot(),
             saved,
-            bus,
             listener,
             api,
             lock,
@@ -178,8 +181,8 @@ impl Service {
         self.dht.clone()
     }
 
-    pub fn config(&self) -> &Config {
-        &self.dht.node().config
+    pub fn config(&self) -> Arc<Config> {
+        self.dht.node().config()
     }
 
     pub fn id(&self) -> Id {
@@ -192,7 +195,7 @@ impl Service {
     }
 
     pub fn readiness(&self) -> Readiness {
-        self.readiness.clone()
+        self.app.readiness.clone()
     }
 
     pub fn queues(&self) -> Vec<Arc<dyn QueueView>> {
@@ -213,18 +216,11 @@ impl Service {
         started: impl FnOnce(SupervisorView),
     ) -> Ended {
         let node = self.dht.node().clone();
-        let env = node.env.clone();
-        let mut supervisor = Supervisor::new(env, self.bus.clone(), self.readiness.clone());
-        started(supervisor.view());
-        let before = Arc::new(AtomicU64::new(0));
-        let _lock = self.wire(&mut supervisor, shutdown.clone(), before.clone());
-        let report = supervisor.run(shutdown).await;
+        let (app, _lock) = self.wire(shutdown, started);
+        let ended = app.run().await;
         Ended {
-            report,
-            drained: node
-                .finished
-                .load(Relaxed)
-                .saturating_sub(before.load(Relaxed)),
+            report: ended.report,
+            drained: ended.drained,
             records: node.record_count.load(Relaxed),
             peers: node.table.counts().peers,
         }
@@ -233,18 +229,19 @@ impl Service {
     /// Tasks and drain phases, in order.
     fn wire(
         self,
-        supervisor: &mut Supervisor,
         shutdown: Shutdown,
-        before: Arc<AtomicU64>,
-    ) -> Box<dyn DiskLock> {
-        let dht = self.dht.clone();
+        started: impl FnOnce(SupervisorView),
+    ) -> (App<Config>, Box<dyn DiskLock>) {
+        let (mut app, dht) = (self.app, self.dht);
+        app.begin(shutdown.clone(), started);
         let node = dht.node().clone();
-        let (_, parts) = topology::declare(&node.config);
+        let config = node.config();
+        let (_, parts) = topology::declare(&config);
+        let supervisor = &mut app.supervisor;
         let (hook, peers) = (node.clone(), dht.peers().clone());
         let lookups = supervisor.phase("lookups", parts.drain.after, move || {
             // New requests are refused, accepted ones are finished.
-            before.store(hook.finished.load(Relaxed), Relaxed);
-            hook.draining.store(true, Relaxed);
+            hook.drain.begin();
             peers.drain();
             hook.work.close();
             hook.events.tell(|| Event::Draining);
@@ -263,9 +260,9 @@ impl Service {
         }
         let shared = dht.clone();
         supervisor.workers(
-            node.config.workers,
+            config.workers,
             TaskSpec::new(parts.worker.name, parts.worker.kind, lookups),
-            move |context| worker::run(shared.node().clone(), shared.peers().clone(), context),
+            move |_| worker::run(shared.node().clone(), shared.peers().clone()),
         );
         let (shared, slot) = (node.clone(), self.keeper.clone());
         supervisor.task(
@@ -294,8 +291,8 @@ impl Service {
             move |context| refresher::run(shared.clone(), starter.clone(), context),
         );
         let gates = Gates {
-            seeds: self.readiness.gate("bootstrap_seeds"),
-            buckets: self.readiness.gate("buckets_filled"),
+            seeds: app.readiness.gate("bootstrap_seeds"),
+            buckets: app.readiness.gate("buckets_filled"),
         };
         let shared = dht.clone();
         supervisor.task(
@@ -305,31 +302,50 @@ impl Service {
             },
             move |context| bootstrapper::run(shared.clone(), gates.clone(), context),
         );
-        let Service {
-            readiness,
-            listener,
-            api,
-            lock,
-            ..
-        } = self;
-        accept(supervisor, &parts, close, dht.clone(), listener);
-        if let Some(api) = api {
-            let app = App::new(dht, readiness, supervisor.view(), shutdown);
-            serve(supervisor, &parts, close, app, api);
+        app.watch_config(lookups, |_, version| {
+            if let Some(version) = version {
+                tracing::info!(version, "configuration reloaded");
+            }
+            ready(())
+        });
+        let peers = dht.peers().clone();
+        app.listen(
+            &parts.listener,
+            close,
+            self.listener,
+            move |listener, context| {
+                // Other nodes. At the end every connection is shut down.
+                let peers = peers.clone();
+                async move {
+                    listener::listen(&peers, &*listener, &context.stop).await;
+                    if context.stop.is_triggered() {
+                        peers.shutdown().await;
+                    }
+                }
+            },
+        );
+        if let Some(api) = self.api {
+            let site = Arc::new(Site {
+                dht,
+                views: app.views(),
+                shutdown,
+            });
+            app.serve(&parts.http, [close, lookups], api, parts.serve, site);
         }
-        lock
+        (app, self.lock)
     }
 }
 
 fn node(
-    env: &Env,
-    config: Arc<Config>,
+    app: &App<Config>,
+    config: &Config,
     identity: Identity,
     network: NetworkId,
     contact: Contact,
     keeper: &Keeper,
 ) -> Node {
-    let (_, parts) = topology::declare(&config);
+    let env = &app.env;
+    let (_, parts) = topology::declare(config);
     let metrics = Arc::new(Metrics::new());
     let routes = Routes::new(
         env.clone(),
@@ -339,14 +355,13 @@ fn node(
         metrics.clone(),
     );
     Node {
-        table: Table::new(contact.id, rules::routing(&config)),
+        table: Table::new(contact.id, rules::routing(config)),
         routes,
         work: Queue::new(parts.work.name, parts.work.cap, parts.work.policy),
         records: Queue::new(parts.records.name, parts.records.cap, parts.records.policy),
         shelf: keeper.reader(),
         record_count: AtomicU64::new(0),
         record_bytes: AtomicU64::new(0),
-        rules: Arc::new(rules::lookup(&config)),
         hedges: HedgeBudget::new(config.lookup.hedge_budget_percent, HEDGE_BURST),
         peer_stats: RankedMutex::new(PEER_STATS_LOCK, PeerStats::new(PEER_STATS_MAX)),
         metrics,
@@ -354,99 +369,13 @@ fn node(
         courses: Courses::new(config.api.explained),
         started: env.now(),
         bootstrapped: AtomicBool::new(false),
-        draining: AtomicBool::new(false),
-        finished: AtomicU64::new(0),
+        drain: app.drain.clone(),
         lookups: AtomicU64::new(0),
         republish_lag_ms: AtomicU64::new(0),
         env: env.clone(),
         identity: Arc::new(identity),
         network,
         contact,
-        config,
+        settings: app.config.clone(),
     }
-}
-
-/// The first incarnation takes the listener that was bound before the start; a later one binds again.
-struct Bound {
-    first: std::sync::Mutex<Option<Box<dyn Listener>>>,
-    addr: Option<std::net::SocketAddr>,
-}
-
-impl Bound {
-    fn new(listener: Box<dyn Listener>) -> Arc<Bound> {
-        Arc::new(Bound {
-            addr: listener.local_addr().ok(),
-            first: std::sync::Mutex::new(Some(listener)),
-        })
-    }
-
-    async fn take(&self, env: &Env) -> Option<Box<dyn Listener>> {
-        let first = self.first.lock();
-        let first = first
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
-        if first.is_some() {
-            return first;
-        }
-        let addr = self.addr?;
-        let again = env.listen(addr).await;
-        again
-            .inspect_err(|error| tracing::error!(%error, %addr, "cannot listen again"))
-            .ok()
-    }
-}
-
-/// Other nodes. At the end every connection is shut down.
-fn accept(
-    supervisor: &mut Supervisor,
-    parts: &Parts,
-    phase: PhaseId,
-    dht: Dht,
-    listener: Box<dyn Listener>,
-) {
-    let bound = Bound::new(listener);
-    supervisor.task(
-        TaskSpec {
-            escalate: Escalate::Exit,
-            ..TaskSpec::new(parts.listener.name, parts.listener.kind, phase)
-        },
-        move |context| {
-            let (bound, peers) = (bound.clone(), dht.peers().clone());
-            async move {
-                if let Some(listener) = bound.take(&context.env).await {
-                    listener::listen(&peers, &*listener, &context.stop).await;
-                }
-                if context.stop.is_triggered() {
-                    peers.shutdown().await;
-                }
-            }
-        },
-    );
-}
-
-/// The local API.
-fn serve(
-    supervisor: &mut Supervisor,
-    parts: &Parts,
-    phase: PhaseId,
-    app: App,
-    listener: Box<dyn Listener>,
-) {
-    let (bound, options) = (Bound::new(listener), Arc::new(parts.serve.clone()));
-    supervisor.task(
-        TaskSpec {
-            escalate: Escalate::Exit,
-            ..TaskSpec::new(parts.http.name, parts.http.kind, phase)
-        },
-        move |context| {
-            let (bound, options, app) = (bound.clone(), options.clone(), app.clone());
-            async move {
-                let env = context.env.clone();
-                if let Some(listener) = bound.take(&env).await {
-                    env.serve_with(listener, move || app.outer(), options, context.stop)
-                        .await;
-                }
-            }
-        },
-    );
 }

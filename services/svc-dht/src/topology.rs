@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ron_core::{
-    RejectNew, WaitFor,
+    RejectNew, WaitFor, app,
     config::Settings,
     serve::ServeOptions,
     telemetry::Telemetry,
@@ -43,6 +43,7 @@ pub struct Parts {
 
 pub fn declare(config: &Config) -> (Topology, Parts) {
     let mut topology = Topology::new(NAME);
+    app::declare(&mut topology);
     let ms = Duration::from_millis;
     let queues = declare_queues(&mut topology, config);
     let mut task = |name, count, does, on_failure| {
@@ -54,8 +55,7 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
             on_failure,
         })
     };
-    let restarted = "restarted with backoff, 10 times a minute; then readiness off";
-    let vital = "restarted with backoff, 10 times a minute; then the process ends";
+    let (restarted, vital) = (app::RESTARTED, app::VITAL);
     let listener = task(
         "listener",
         "1",

@@ -4,15 +4,9 @@
 //! finishes what it holds and what is queued. Always: no worker waits for another node's worker, since reads
 //! are answered by connections; every job is answered, or its caller learns that the worker is gone.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use ron_core::{seam::Pool, supervisor::TaskContext};
+use ron_core::{app::work, seam::Pool};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -83,27 +77,10 @@ impl Reply {
     }
 }
 
-type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Runs until the queue is closed and drained.
-pub async fn run(node: Arc<Node>, peers: Peers, context: TaskContext) {
-    let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
-    let mut open = true;
-    while open || !running.is_empty() {
-        tokio::select! {
-            biased;
-            Some(()) = running.next(), if !running.is_empty() => {}
-            job = node.work.pop(), if open && running.len() < IN_HAND => match job {
-                None => open = false,
-                Some(job) => running.push(Box::pin(serve(node.clone(), peers.clone(), job))),
-            },
-        }
-        if running.is_empty() {
-            // What the set has grown to is given back: most nodes are idle most of the time.
-            running = FuturesUnordered::new();
-        }
-    }
-    drop(context);
+pub async fn run(node: Arc<Node>, peers: Peers) {
+    let serve = |job| serve(node.clone(), peers.clone(), job);
+    work(&node.work, IN_HAND, serve).await;
 }
 
 async fn serve(node: Arc<Node>, peers: Peers, job: Job) {
@@ -112,7 +89,7 @@ async fn serve(node: Arc<Node>, peers: Peers, job: Job) {
             if !ask.reply.is_closed() {
                 lookup_runner::run(&node, &peers, ask).await;
             }
-            node.finished.fetch_add(1, Relaxed);
+            node.drain.finish_one();
         }
         Job::Store { record, reply } => store(&node, record, reply).await,
     }
@@ -158,7 +135,8 @@ async fn verified(node: &Node, record: Record) -> Result<Record, (&'static str, 
 }
 
 pub fn limits(node: &Node) -> RecordLimits {
-    let records = &node.config.records;
+    let config = node.config();
+    let records = &config.records;
     RecordLimits {
         max_value_bytes: records.value_bytes,
         max_ttl_ms: records.ttl_max_ms,

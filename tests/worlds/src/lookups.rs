@@ -58,10 +58,10 @@ pub async fn closest(fleet: &Fleet, asker: usize, target: Id, tally: &Tally) {
         return;
     };
     let (node, me) = (seat.dht.node().clone(), fleet.id(asker));
-    let k = node.config.lookup.k;
+    let k = node.config().lookup.k;
     let truth = fleet.closest(&target, k, &me);
     let began = timer::now();
-    let deadline = node.env.now() + node.config.lookup_deadline();
+    let deadline = node.env.now() + node.config().lookup_deadline();
     let found = seat.dht.closest(target, deadline).await;
     let took = timer::now() - began;
     let mut counted = tally.counted();

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
-use ron_core::{Env, auth::AuthMode};
+use ron_core::{Env, app::Start, auth::AuthMode};
 use ron_io::{
     Fatal,
     cli::{ConfigArgs, Launch, serve},
@@ -43,17 +43,14 @@ async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
         BackendKind::Memory => Arc::new(MemoryBackend::new(&env)),
         _ => Arc::new(SoftwareBackend::new(&env, store.kek())),
     });
-    let source = live.clone();
+    let start = Start {
+        tls,
+        ..Start::live(env, bus, &live)
+    };
     let service = Service::open(Options {
-        env,
-        bus,
-        config: config.clone(),
-        config_source: Arc::new(move || source.current()),
+        start,
         store,
         backend,
-        tls,
-        reload: Some(live.on_request()),
-        token_keys: None,
     })
     .await
     .map_err(|error| Fatal::Failed(error.to_string()))?;

@@ -19,6 +19,7 @@ use http::{HeaderMap, Method, StatusCode};
 use nothing::NoBackend;
 use ron_core::{
     Env,
+    app::Start,
     auth::{Identity, KeySet, Via},
     bus::Bus,
     problem::{read_body, with_fallbacks},
@@ -145,18 +146,14 @@ pub fn stored(
     backend: Arc<dyn Backend>,
     token_keys: Option<KeySet>,
 ) -> Options {
-    let config = Arc::new(config);
-    let same = config.clone();
+    let start = Start::new(env.clone(), Bus::new(), Arc::new(config));
     Options {
-        env: env.clone(),
-        bus: Bus::new(),
-        config,
-        config_source: Arc::new(move || same.clone()),
+        start: Start {
+            token_keys,
+            ..start
+        },
         store,
         backend,
-        tls: None,
-        reload: None,
-        token_keys,
     }
 }
 

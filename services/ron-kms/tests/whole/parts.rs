@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ron_core::{
+    app,
     config::Settings,
     lock::{LockDecl, RankedMutex},
 };
 use ron_kms::{
     attester, auditor,
     config::Config,
-    config_watch, engine, journal, nonces, ring,
+    engine, journal, nonces, ring,
     topology::{self, declare},
 };
 
@@ -70,9 +71,9 @@ const ALL: [LockDecl; 10] = [
     auditor::NOTE_LOCK,
     engine::VERIFY_LOCK,
     attester::EVIDENCE_LOCK,
-    config_watch::CONFIG_LOCK,
     journal::JOURNAL_LOCK,
     journal::PUBLISH_LOCK,
+    app::CONFIG_LOCK,
 ];
 
 // proves: KMS-4.5, KMS-4.6, KMS-4.7, KMS-4.8

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, path::Path, process::ExitCode};
 
 use clap::Args;
-use ron_core::config::{ConfigErrors, Reloadable};
+use ron_core::{
+    app::Start,
+    config::{ConfigErrors, Reloadable},
+};
 use ron_io::{
     Fatal,
     cli::{self, ConfigArgs, Launch},
@@ -51,10 +54,11 @@ fn joined(args: &ServeArgs) -> Result<ConfigArgs, ConfigErrors> {
 async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
     let Launch {
         env,
+        bus,
         live,
         listeners,
+        tls,
         stop,
-        ..
     } = launch;
     let config = live.current();
     let mut listeners = listeners.into_iter();
@@ -65,18 +69,29 @@ async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
         api.as_ref().and_then(|api| api.local_addr().ok()),
     );
     let identity = identity(&env, &config)?;
-    let service = Service::open(Options::new(env, config, identity, listener, api)).await;
+    let start = Start {
+        tls,
+        ..Start::live(env, bus, &live)
+    };
+    let service = Service::open(Options {
+        start,
+        identity,
+        listener,
+        api,
+    });
     // Data that another process uses, or that cannot be read: nothing was begun, and the operator can help.
-    let service = service.map_err(|error| Fatal::Config(error.to_string()))?;
+    let service = service
+        .await
+        .map_err(|error| Fatal::Config(error.to_string()))?;
     greet(&service, node_addr, api_addr);
     farewell(&service.run(stop, |_| {}).await)
 }
 
 fn greet(service: &Service, addr: SocketAddr, api: Option<SocketAddr>) {
     let (config, found) = (service.config(), &service.found);
-    let version = PROGRAM.version;
+    let (version, scheme) = (PROGRAM.version, config.tls.scheme());
     match api {
-        Some(api) => say!("svc-dht {version} listens on http://{api}"),
+        Some(api) => say!("svc-dht {version} listens on {scheme}://{api}"),
         None => say!("svc-dht {version} has no local API"),
     }
     say!(
@@ -100,8 +115,8 @@ fn greet(service: &Service, addr: SocketAddr, api: Option<SocketAddr>) {
         "join     svc-dht serve --join {addr} --set bind=127.0.0.1:0 --set api.bind=127.0.0.1:0 --set data_dir=svc-dht-2"
     );
     if let Some(api) = api {
-        say!("try      svc-dht put --url http://{api} greeting hello");
-        say!("         svc-dht get --url http://{api} greeting");
+        say!("try      svc-dht put --url {scheme}://{api} greeting hello");
+        say!("         svc-dht get --url {scheme}://{api} greeting");
     }
 }
 

@@ -126,7 +126,7 @@ fn a_change_that_finds_no_room_in_its_buckets_queue_waits_100_ms_and_is_dropped_
         far.0[0] ^= 0x80;
         let route = Route::Tell(Update::Failed { id: far });
         // Queues without a writer: nobody ever empties them.
-        let parts = svc_dht::topology::declare(&node.dht.node().config).1;
+        let parts = svc_dht::topology::declare(&node.dht.node().config()).1;
         let stuck = svc_dht::routes::Routes::new(
             node.dht.node().env.clone(),
             node.contact().id,

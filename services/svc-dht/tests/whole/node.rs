@@ -164,7 +164,7 @@ impl Node {
 
     pub fn deadline(&self) -> Instant {
         let node = self.dht.node();
-        node.env.now() + node.config.lookup_deadline() + node.config.rpc_timeout()
+        node.env.now() + node.config().lookup_deadline() + node.config().rpc_timeout()
     }
 
     pub async fn stop(self) -> Ended {

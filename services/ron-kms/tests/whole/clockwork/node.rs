@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use ron_core::{
     Join,
+    app::Start,
     bus::{Bus, KernelEvent},
     seam::{Conn, Net},
     shutdown::Shutdown,
@@ -89,16 +90,14 @@ impl Node {
         let bus = Bus::new();
         let config = Arc::new(Mutex::new(Arc::new(config)));
         let source = config.clone();
+        let start = Start::new(env.clone(), bus.clone(), config.lock().unwrap().clone());
         let options = Options {
-            env: env.clone(),
-            bus: bus.clone(),
-            config: config.lock().unwrap().clone(),
-            config_source: Arc::new(move || source.lock().unwrap().clone()),
+            start: Start {
+                source: Some(Arc::new(move || source.lock().unwrap().clone())),
+                ..start
+            },
             store: store.clone(),
             backend: backend.clone(),
-            tls: None,
-            reload: None,
-            token_keys: None,
         };
         let service = Service::open(options).await.unwrap();
         opened();
