@@ -37,7 +37,7 @@ use crate::{
     bus::{Bus, KernelEvent, Subscriber},
     config::Broken,
     lifecycle::Escalate,
-    lock::{LEAF, LockDecl, RankedMutex},
+    lock::{LockDecl, RankedMutex},
     ops::Reload,
     readiness::Readiness,
     seam::Listener,
@@ -320,7 +320,7 @@ impl<C> fmt::Debug for App<C> {
 
 pub const CONFIG_LOCK: LockDecl = LockDecl {
     name: "config",
-    rank: LEAF - 2,
+    rank: 60_000,
     guards: "the writer of the configuration in force",
 };
 

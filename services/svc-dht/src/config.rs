@@ -10,7 +10,7 @@ use std::{
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
     app::{AppSettings, ReloadConfig, TlsConfig},
-    auth::{AuthConfig, Mode, check_bind},
+    auth::{AuthConfig, check_bind},
     backoff::Backoff,
     config::Broken,
 };
@@ -230,7 +230,6 @@ impl AppSettings for Config {
         };
         match self.auth.to_mode() {
             Err(more) => more.iter().for_each(|b| say(b.key, &b.reason)),
-            Ok(Mode::Passport(_)) => say("auth.mode", "`none` and `ingress` are offered here"),
             Ok(mode) => {
                 if let Err(reason) = check_bind(&mode, self.api.bind) {
                     say("auth.mode", &reason);
