@@ -363,9 +363,8 @@ impl<C: Send + Sync, F> ConfigWatch<C, F> {
 
 async fn newer(events: &mut Subscriber) -> Option<u64> {
     loop {
-        match events.recv().await? {
-            KernelEvent::ConfigUpdated { version } => return Some(version),
-            _ => {}
+        if let KernelEvent::ConfigUpdated { version } = events.recv().await? {
+            return Some(version);
         }
     }
 }
