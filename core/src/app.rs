@@ -225,6 +225,7 @@ impl<C: AppSettings> App<C> {
         let site = Site(Arc::new(Parts {
             env: self.env.clone(),
             service,
+            stats: options.stats.clone(),
             mode: self.mode.clone(),
             readiness: self.readiness.clone(),
             drain: self.drain.clone(),

@@ -30,7 +30,11 @@ pub enum KernelEvent {
     /// A task outlasted its drain deadline and was stopped by force.
     Aborted { task: String },
     /// The process became ready, or not, or other gates are missing.
-    ReadinessChanged { ready: bool, missing: Vec<String> },
+    ReadinessChanged {
+        ready: bool,
+        missing: Vec<String>,
+        degraded: Vec<String>,
+    },
 }
 
 #[derive(Clone, Debug)]

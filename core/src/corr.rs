@@ -60,10 +60,15 @@ impl CorrIds {
         CorrIds(Arc::new(RankedMutex::new(IDS, env.rng())))
     }
 
+    /// What the caller sent, else a new one.
+    pub fn of(&self, sent: Option<&HeaderMap>) -> CorrId {
+        let sent = sent.and_then(CorrId::from_headers);
+        sent.unwrap_or_else(|| CorrId::draw(&self.0))
+    }
+
     /// The request's id, now in its extensions, and the span around its handling.
     pub fn begin(&self, request: &mut Request) -> (CorrId, Span) {
-        let id = CorrId::from_headers(request.headers());
-        let id = id.unwrap_or_else(|| CorrId::draw(&self.0));
+        let id = self.of(Some(request.headers()));
         let span = tracing::info_span!(
             "request", corr_id = id.as_str(), method = %request.method(), path = request.uri().path()
         );

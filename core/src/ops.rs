@@ -32,6 +32,10 @@ use crate::{
 /// The scope that may reload and shut down.
 pub const ADMIN_SCOPE: &str = "ops:admin";
 
+/// Paths that only tell how the process is. They are asked by address or by whatever name a prober knows, so they
+/// answer under any.
+pub const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// What a reload does; it may take a while.
 pub type Reload =
     Arc<dyn Fn() -> BoxFuture<'static, Result<ReloadReport, ConfigErrors>> + Send + Sync>;
@@ -45,10 +49,12 @@ struct Inner {
     telemetry: Telemetry,
     version: &'static str,
     started: Instant,
-    readiness: Box<dyn Fn() -> ReadinessStatus + Send + Sync>,
-    draining: Box<dyn Fn() -> bool + Send + Sync>,
+    readiness: Arc<Ask<ReadinessStatus>>,
+    draining: Box<Ask<bool>>,
     admin: Option<Admin>,
 }
+
+type Ask<T> = dyn Fn() -> T + Send + Sync;
 
 /// What an operator may do over HTTP. Absent by default, and then these paths do not exist.
 pub struct Admin {
@@ -67,12 +73,15 @@ impl Ops {
         draining: impl Fn() -> bool + Send + Sync + 'static,
         admin: Option<Admin>,
     ) -> Self {
+        let readiness: Arc<Ask<ReadinessStatus>> = Arc::new(readiness);
+        let asked = readiness.clone();
+        telemetry.watch_readiness(move || asked().degraded.len());
         Ops(Arc::new(Inner {
             env: env.clone(),
             telemetry: telemetry.clone(),
             version,
             started: env.now(),
-            readiness: Box::new(readiness),
+            readiness,
             draining: Box::new(draining),
             admin,
         }))
@@ -123,7 +132,7 @@ struct Status {
     service: &'static str,
     version: &'static str,
     uptime_ms: u64,
-    /// `running`, `not_ready` while a gate is missing, or `draining`.
+    /// `running`, `degraded` while a condition holds, `not_ready` while a gate is missing, or `draining`.
     state: &'static str,
     readiness: ReadinessStatus,
     queues: Vec<Value>,
@@ -135,6 +144,7 @@ async fn status(State(ops): State<Ops>) -> Response {
     let readiness = (ops.readiness)();
     let state = match ((ops.draining)(), readiness.ready) {
         (true, _) => "draining",
+        (false, true) if !readiness.degraded.is_empty() => "degraded",
         (false, true) => "running",
         (false, false) => "not_ready",
     };
@@ -279,7 +289,7 @@ mod tests {
         auth::{Ingress, Mode},
         config::{ConfigError, Origin},
         problem::{read_body, with_fallbacks},
-        readiness::Missing,
+        readiness::{Degraded, Missing},
         test_env::World,
         view::{QueueView, TaskView},
     };
@@ -312,6 +322,7 @@ mod tests {
         telemetry: Telemetry,
         app: Router,
         ready: Arc<AtomicBool>,
+        degraded: Arc<AtomicBool>,
         draining: Arc<AtomicBool>,
         shutdowns: Arc<AtomicUsize>,
         reload_fails: Arc<AtomicBool>,
@@ -358,6 +369,8 @@ mod tests {
             })),
         });
         let (is_ready, is_draining) = (ready.clone(), draining.clone());
+        let degraded: Arc<AtomicBool> = Arc::default();
+        let is_degraded = degraded.clone();
         let readiness = move || {
             let ready = is_ready.load(Ordering::Relaxed);
             let gate = Missing {
@@ -365,7 +378,19 @@ mod tests {
                 reason: "checkpoint overdue".into(),
             };
             let missing = if ready { vec![] } else { vec![gate] };
-            ReadinessStatus { ready, missing }
+            let condition = Degraded {
+                condition: "disk".into(),
+                reason: "nearly full".into(),
+            };
+            let degraded = match is_degraded.load(Ordering::Relaxed) {
+                true => vec![condition],
+                false => vec![],
+            };
+            ReadinessStatus {
+                ready,
+                missing,
+                degraded,
+            }
         };
         let drains = move || is_draining.load(Ordering::Relaxed);
         let ops = Ops::new(&world.env(), &telemetry, "1.2.3", readiness, drains, admin);
@@ -375,6 +400,7 @@ mod tests {
             telemetry,
             app,
             ready,
+            degraded,
             draining,
             shutdowns,
             reload_fails,
@@ -440,18 +466,42 @@ mod tests {
     }
 
     #[test]
+    fn a_degraded_process_is_ready_and_says_why() {
+        let bench = bench(None);
+        let gauge = |n: u8| format!("readyz_degraded {n}\n");
+        assert!(bench.get("/metrics").1.contains(&gauge(0)));
+        bench.degraded.store(true, Ordering::Relaxed);
+        let (code, _, readiness) = bench.get("/readyz");
+        let why = json!([{"condition": "disk", "reason": "nearly full"}]);
+        let expected = json!({"ready": true, "missing": [], "degraded": why});
+        assert_eq!((code, readiness), (200, expected));
+        let (_, _, status) = bench.get("/api/v1/status");
+        assert_eq!(
+            (&status["state"], &status["readiness"]["degraded"]),
+            (&json!("degraded"), &why)
+        );
+        assert!(bench.get("/metrics").1.contains(&gauge(1)));
+        bench.ready.store(false, Ordering::Relaxed);
+        assert_eq!(bench.get("/readyz").0, 503, "a condition opens no gate");
+        assert_eq!(bench.get("/api/v1/status").2["state"], "not_ready");
+    }
+
+    #[test]
     fn readyz_is_503_and_names_the_missing_gates() {
         let bench = bench(None);
         assert_eq!(
             bench.get("/readyz").2,
-            json!({"ready": true, "missing": []})
+            json!({"ready": true, "missing": [], "degraded": []})
         );
         bench.ready.store(false, Ordering::Relaxed);
         let (code, _, readiness) = bench.get("/readyz");
         let missing = json!([{"gate": "audit", "reason": "checkpoint overdue"}]);
         assert_eq!(
             (code, readiness),
-            (503, json!({"ready": false, "missing": missing}))
+            (
+                503,
+                json!({"ready": false, "missing": missing, "degraded": []})
+            )
         );
         assert_eq!(bench.get("/healthz").0, 200, "alive all the same");
         assert_eq!(bench.get("/api/v1/status").2["state"], "not_ready");

@@ -98,7 +98,7 @@ impl Problem {
         response
     }
 
-    fn body(&self, corr_id: &str) -> String {
+    pub(crate) fn body(&self, corr_id: &str) -> String {
         let p = &*self.0;
         let mut body = p.extra.clone();
         let standard = json!({
@@ -180,6 +180,8 @@ pub enum BodyFault {
     Expanded { cap: u64 },
     #[error("the connection broke before the body ended")]
     Lost,
+    #[error("the body's chunks are malformed")]
+    Framing,
 }
 
 impl BodyFault {
@@ -189,6 +191,9 @@ impl BodyFault {
         while let Some(error) = next {
             if let Some(fault) = error.downcast_ref::<BodyFault>() {
                 return *fault;
+            }
+            if error.is::<crate::serve::BadFraming>() {
+                return BodyFault::Framing;
             }
             next = error.source();
         }
@@ -203,13 +208,14 @@ impl BodyFault {
             BodyFault::Ratio { .. } => "decompress_ratio",
             BodyFault::Expanded { .. } => "decompress_too_large",
             BodyFault::Lost => "body_lost",
+            BodyFault::Framing => "malformed_chunks",
         }
     }
 
     pub fn problem(&self) -> Problem {
         let status = match self {
             BodyFault::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
-            BodyFault::Corrupt | BodyFault::Lost => StatusCode::BAD_REQUEST,
+            BodyFault::Corrupt | BodyFault::Lost | BodyFault::Framing => StatusCode::BAD_REQUEST,
             _ => StatusCode::PAYLOAD_TOO_LARGE,
         };
         Problem::new(status, self.code()).detail(self)
@@ -491,6 +497,7 @@ mod tests {
             (BodyFault::TooLarge { cap: 9 }, 413, false),
             (BodyFault::Timeout { limit_ms: 5 }, 408, true),
             (BodyFault::Corrupt, 400, false),
+            (BodyFault::Framing, 400, false),
             (BodyFault::Ratio { ratio: 10 }, 413, false),
             (BodyFault::Expanded { cap: 9 }, 413, false),
         ];

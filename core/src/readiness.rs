@@ -1,7 +1,9 @@
 //! Whether this process wants work: named gates, each held by the part that knows.
 //!
-//! Ready is the conjunction of all gates, and a closed gate says why, so `/readyz` can. Always: a gate
-//! starts closed; a process without any gate is not ready; each change is published once, in order.
+//! Ready is the conjunction of all gates, and a closed gate says why, so `/readyz` can. A process can also be ready
+//! and *degraded*: it does its work, but some named condition holds that its operator should know. Always: a gate
+//! starts closed and a condition absent; a process without any gate is not ready; a condition never takes readiness
+//! away; each change is published once, in order.
 
 use std::{
     borrow::Cow,
@@ -26,11 +28,19 @@ pub struct ReadinessStatus {
     pub ready: bool,
     /// The closed gates, by name.
     pub missing: Vec<Missing>,
+    /// The conditions that hold, by name. They do not take readiness away.
+    pub degraded: Vec<Degraded>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     pub gate: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Degraded {
+    pub condition: String,
     pub reason: String,
 }
 
@@ -40,7 +50,7 @@ impl Readiness {
             shared: Arc::new(Shared {
                 env,
                 bus,
-                gates: Mutex::default(),
+                state: Mutex::default(),
             }),
         }
     }
@@ -49,13 +59,21 @@ impl Readiness {
     /// another handle to the same gate and changes nothing.
     pub fn gate(&self, name: impl Into<Cow<'static, str>>) -> Gate {
         let name = name.into();
-        self.shared.change(|gates| {
-            if gates.place(&name).is_err() {
-                gates.set(name.clone(), Some(Cow::Borrowed("starting")));
+        self.shared.change(|state| {
+            if state.gates.place(&name).is_err() {
+                state.gates.set(name.clone(), Some("starting".into()));
             }
         });
         Gate {
             name,
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// The condition of that name; absent until it is set.
+    pub fn condition(&self, name: impl Into<Cow<'static, str>>) -> Condition {
+        Condition {
+            name: name.into(),
             shared: self.shared.clone(),
         }
     }
@@ -65,8 +83,13 @@ impl Readiness {
     }
 
     pub fn is_ready(&self) -> bool {
-        let gates = self.shared.lock();
-        !gates.0.is_empty() && gates.0.iter().all(|(_, closed)| closed.is_none())
+        let Named(gates) = &self.shared.lock().gates;
+        !gates.is_empty() && gates.iter().all(|(_, closed)| closed.is_none())
+    }
+
+    pub fn is_degraded(&self) -> bool {
+        let Named(conditions) = &self.shared.lock().conditions;
+        conditions.iter().any(|(_, holds)| holds.is_some())
     }
 }
 
@@ -93,9 +116,9 @@ impl Gate {
         self.set(Some(reason.into()));
     }
 
-    fn set(&self, closed: Closed) {
-        self.shared.change(|gates| {
-            gates.set(self.name.clone(), closed);
+    fn set(&self, closed: Option<Reason>) {
+        self.shared.change(|state| {
+            state.gates.set(self.name.clone(), closed);
         });
     }
 }
@@ -106,46 +129,90 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// Why a gate is closed; `None` while it is open.
-type Closed = Option<Cow<'static, str>>;
+/// Something the operator should know while the process is at work. Setting it again replaces the reason; dropping the
+/// handle leaves it as it is.
+#[derive(Clone)]
+pub struct Condition {
+    name: Cow<'static, str>,
+    shared: Arc<Shared>,
+}
+
+impl Condition {
+    pub fn set(&self, reason: impl Into<Cow<'static, str>>) {
+        let reason = Some(reason.into());
+        self.shared
+            .change(|state| state.conditions.set(self.name.clone(), reason));
+    }
+
+    pub fn clear(&self) {
+        self.shared
+            .change(|state| state.conditions.set(self.name.clone(), None));
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Condition").field(&self.name).finish()
+    }
+}
+
+type Reason = Cow<'static, str>;
+
+#[derive(Default)]
+struct State {
+    /// With a reason while closed.
+    gates: Named,
+    /// With a reason while they hold.
+    conditions: Named,
+}
 
 /// By name. A list, since they are few.
 #[derive(Default)]
-struct Gates(Vec<(Cow<'static, str>, Closed)>);
+struct Named(Vec<(Cow<'static, str>, Option<Reason>)>);
 
-impl Gates {
+impl Named {
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
-    fn set(&mut self, name: Cow<'static, str>, closed: Closed) {
+    fn set(&mut self, name: Cow<'static, str>, reason: Option<Reason>) {
         match self.place(&name) {
-            Ok(at) => self.0[at].1 = closed,
+            Ok(at) => self.0[at].1 = reason,
             Err(at) => {
                 self.0.reserve_exact(1);
-                self.0.insert(at, (name, closed));
+                self.0.insert(at, (name, reason));
             }
         }
+    }
+
+    fn told<T>(&self, tell: impl Fn(String, String) -> T) -> Vec<T> {
+        let named = self
+            .0
+            .iter()
+            .filter_map(|(name, reason)| Some((name, reason.as_ref()?)));
+        named
+            .map(|(name, reason)| tell(name.to_string(), reason.to_string()))
+            .collect()
     }
 }
 
 struct Shared {
     env: Env,
     bus: Bus,
-    gates: Mutex<Gates>,
+    state: Mutex<State>,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Gates> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes under the lock, so that the order of news is the order of changes.
-    fn change(&self, edit: impl FnOnce(&mut Gates)) {
-        let mut gates = self.lock();
-        let before = status(&gates);
-        edit(&mut gates);
-        let after = status(&gates);
+    fn change(&self, edit: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        let before = status(&state);
+        edit(&mut state);
+        let after = status(&state);
         if before == after {
             return;
         }
@@ -154,34 +221,34 @@ impl Shared {
             crate::sometimes!("readiness.lost");
         }
         let missing: Vec<_> = after.missing.into_iter().map(|m| m.gate).collect();
-        let listed = missing.join(",");
-        self.bus
-            .publish(KernelEvent::ReadinessChanged { ready, missing });
-        drop(gates);
+        let degraded: Vec<_> = after.degraded.into_iter().map(|d| d.condition).collect();
+        let mut listed = missing.join(",");
+        if !degraded.is_empty() {
+            listed = format!("{listed} degraded={}", degraded.join(","));
+        }
+        self.bus.publish(KernelEvent::ReadinessChanged {
+            ready,
+            missing,
+            degraded,
+        });
+        drop(state);
         let detail = format_args!("ready={ready} missing={listed}");
         self.env.probe("readiness", u64::from(ready), detail);
     }
 }
 
-fn status(gates: &Gates) -> ReadinessStatus {
-    let mut missing: Vec<_> = gates
-        .0
-        .iter()
-        .filter_map(|(gate, closed)| {
-            closed.as_ref().map(|reason| Missing {
-                gate: gate.to_string(),
-                reason: reason.to_string(),
-            })
-        })
-        .collect();
-    if gates.0.is_empty() {
+fn status(state: &State) -> ReadinessStatus {
+    let mut missing = state.gates.told(|gate, reason| Missing { gate, reason });
+    if state.gates.0.is_empty() {
         missing.push(Missing {
             gate: "any".into(),
             reason: "no gate is declared".into(),
         });
     }
+    let tell = |condition, reason| Degraded { condition, reason };
     ReadinessStatus {
         ready: missing.is_empty(),
         missing,
+        degraded: state.conditions.told(tell),
     }
 }

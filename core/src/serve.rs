@@ -6,22 +6,26 @@
 
 mod alarm;
 mod connection;
+mod frames;
 mod held;
+mod host;
 mod notes;
+mod refusal;
 mod request;
+mod room;
+mod settings;
 mod streams;
 mod watch;
 
 use std::{
-    collections::BTreeMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::Router;
@@ -32,25 +36,31 @@ use tokio::{
     sync::Notify,
 };
 
-pub use request::{BodyReadTimeout, Peer};
+pub use host::Hosts;
+pub use refusal::Refusal;
+pub use request::{BadFraming, BodyReadTimeout, Peer};
+pub use settings::HttpConfig;
 pub use watch::Phase;
 
 use crate::{
     Env, Shutdown,
+    corr::{CorrId, CorrIds},
     seam::{BoxFuture, Conn, Listener},
 };
 use notes::{Notes, Wish};
+use room::{Room, Verdict};
 
 /// After an accept error such as "too many open files", which would repeat at once.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-const OVER_LIMIT: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Connections beyond this are answered 503 and closed.
+    /// Under which names the server answers.
+    pub hosts: Arc<Hosts>,
+    /// Connections at once. The longest idle one makes room; while none is idle, more are answered 503.
     pub max_conns: usize,
+    /// Of these, from one address; 0 for no limit. More are answered 429.
+    pub max_conns_per_peer: usize,
     /// For the first byte, the TLS handshake, and each request head.
     pub header_read: Duration,
     /// For each next piece of a request body.
@@ -59,6 +69,8 @@ pub struct ServeOptions {
     pub write: Duration,
     /// Without a request in hand.
     pub idle: Duration,
+    /// HTTP/2 frames that carry no request.
+    pub http2_frames_per_s: u32,
     /// What open requests may take after the stop.
     pub close_grace: Duration,
     pub tls: Option<Arc<dyn TlsAccept>>,
@@ -69,11 +81,14 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     fn default() -> Self {
         ServeOptions {
+            hosts: Arc::default(),
             max_conns: 1024,
+            max_conns_per_peer: 512,
             header_read: Duration::from_secs(5),
             body_read: Duration::from_secs(5),
             write: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            http2_frames_per_s: 1_000,
             close_grace: Duration::from_secs(3),
             tls: None,
             stats: Arc::default(),
@@ -96,7 +111,6 @@ pub struct ClientCert {
 #[derive(Debug, Default)]
 pub struct ServeStats {
     pub accepted: AtomicU64,
-    pub refused_over_limit: AtomicU64,
     pub accept_errors: AtomicU64,
     pub handshakes_failed: AtomicU64,
     /// Requests whose handler or response body panicked.
@@ -105,12 +119,23 @@ pub struct ServeStats {
     pub open: AtomicU64,
     /// Connections cut because they outlived the close grace.
     pub aborted_at_close: AtomicU64,
+    /// Idle connections closed for somebody new.
+    pub made_room: AtomicU64,
     timeouts: [AtomicU64; 4],
+    refused: [AtomicU64; Refusal::ALL.len()],
 }
 
 impl ServeStats {
     pub fn timeouts(&self, phase: Phase) -> u64 {
         self.timeouts[phase as usize].load(Relaxed)
+    }
+
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refused[refusal as usize].load(Relaxed)
+    }
+
+    fn count_refusal(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Relaxed);
     }
 
     fn count_timeout(&self, phase: Phase) {
@@ -148,12 +173,16 @@ impl Env {
         options: impl Into<Arc<ServeOptions>>,
         stop: Shutdown,
     ) -> ServeReport {
+        let options: Arc<ServeOptions> = options.into();
         let server = Server(Arc::new(Shared {
             env: self.clone(),
-            options: options.into(),
-            conns: Mutex::default(),
-            none_left: Notify::new(),
+            conns: Mutex::new(Room::new(options.max_conns, options.max_conns_per_peer)),
+            options,
+            bound: listener.local_addr().ok().map(|addr| addr.ip()),
+            began: self.now(),
+            left: Notify::new(),
             ids: AtomicU64::new(0),
+            corr_ids: OnceLock::new(),
         }));
         let report = server.accept_until(&*listener, &app, &stop).await;
         drop(listener);
@@ -166,9 +195,16 @@ impl Env {
 struct Shared {
     env: Env,
     options: Arc<ServeOptions>,
-    conns: Mutex<BTreeMap<u64, Arc<Notes>>>,
-    none_left: Notify,
+    /// What the server listens on.
+    bound: Option<IpAddr>,
+    /// Idle times are compared by their distance from here.
+    began: Instant,
+    conns: Mutex<Room<Arc<Notes>>>,
+    /// Told whenever a connection has gone.
+    left: Notify,
     ids: AtomicU64,
+    /// Made with the first refusal.
+    corr_ids: OnceLock<CorrIds>,
 }
 
 impl Shared {
@@ -176,21 +212,43 @@ impl Shared {
         self.ids.fetch_add(1, Relaxed)
     }
 
-    fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notes>>> {
+    fn conns(&self) -> MutexGuard<'_, Room<Arc<Notes>>> {
         self.conns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a refusal and gives it its id: the caller's own if it sent one.
+    fn refuse(&self, refusal: Refusal, sent: Option<&http::HeaderMap>) -> CorrId {
+        self.options.stats.count_refusal(refusal);
+        let ids = self.corr_ids.get_or_init(|| CorrIds::new(&self.env));
+        let id = ids.of(sent);
+        tracing::debug!(
+            reason = refusal.reason(),
+            corr_id = id.as_str(),
+            "refused by the server"
+        );
+        id
     }
 
     /// Asks every open connection, and says how many there are.
     fn ask_all(&self, wish: Wish) -> u64 {
         let conns = self.conns();
-        conns.values().for_each(|notes| notes.ask(wish));
-        conns.len() as u64
+        conns.guests().for_each(|notes| notes.ask(wish));
+        conns.guests().len() as u64
     }
 
     async fn all_gone(&self) {
-        while !self.conns().is_empty() {
-            self.none_left.notified().await;
+        while self.conns().guests().len() > 0 {
+            self.left.notified().await;
         }
+    }
+
+    /// An idle connection is closed: with nothing in hand, its task ends at once.
+    async fn make_room(&self, id: u64) {
+        while let Some(notes) = self.conns().get(id).cloned() {
+            notes.ask(Wish::Abort);
+            self.left.notified().await;
+        }
+        self.options.stats.made_room.fetch_add(1, Relaxed);
     }
 }
 
@@ -220,12 +278,28 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((conn, _)) if self.0.conns().len() >= options.max_conns => {
-                    report.refused_over_limit += 1;
-                    options.stats.refused_over_limit.fetch_add(1, Relaxed);
-                    refuse(conn, options.tls.is_some());
-                }
                 Ok((conn, peer)) => {
+                    let verdict = self.0.conns().ask(peer.ip(), |notes| notes.idle_since());
+                    let refusal = match verdict {
+                        Verdict::Full => Some(Refusal::Connections),
+                        Verdict::PeerFull => Some(Refusal::PeerConnections),
+                        Verdict::Enters | Verdict::Replaces(_) => None,
+                    };
+                    if let Some(refusal) = refusal {
+                        report.refused_over_limit += 1;
+                        let id = self.0.refuse(refusal, None);
+                        let answer = refusal.answer(id.as_str());
+                        refuse(conn, options.tls.is_none().then_some(&answer));
+                        continue;
+                    }
+                    if let Verdict::Replaces(id) = verdict {
+                        crate::sometimes!("serve.made_room");
+                        tokio::select! {
+                            biased;
+                            () = &mut stopped => return report,
+                            () = self.0.make_room(id) => {}
+                        }
+                    }
                     if crate::buggify!("serve.accept_late") {
                         env.sleep(Duration::from_millis(2)).await;
                     }
@@ -247,7 +321,7 @@ impl Server {
     }
 
     fn start(&self, app: Router, conn: Conn, peer: SocketAddr) {
-        let open = Open::register(self.0.clone());
+        let open = Open::register(self.0.clone(), peer.ip());
         let notes = open.notes.clone();
         drop(self.0.env.spawn("http-conn", async move {
             let _open = open;
@@ -286,10 +360,10 @@ struct Open {
 }
 
 impl Open {
-    fn register(shared: Arc<Shared>) -> Self {
+    fn register(shared: Arc<Shared>, peer: IpAddr) -> Self {
         let id = shared.next_id();
         let notes = Arc::new(Notes::new(shared.clone()));
-        shared.conns().insert(id, notes.clone());
+        shared.conns().enter(id, peer, notes.clone());
         shared.options.stats.open.fetch_add(1, Relaxed);
         Open { id, notes }
     }
@@ -299,20 +373,17 @@ impl Drop for Open {
     fn drop(&mut self) {
         let shared = &self.notes.shared;
         shared.options.stats.open.fetch_sub(1, Relaxed);
-        let mut conns = shared.conns();
-        conns.remove(&self.id);
-        if conns.is_empty() {
-            shared.none_left.notify_one();
-        }
+        shared.conns().leave(self.id);
+        shared.left.notify_one();
     }
 }
 
-/// Says 503 as far as that needs no waiting. Under TLS it could not be read, so nothing is said.
-fn refuse(mut conn: Conn, tls: bool) {
-    if !tls {
+/// Says so as far as that needs no waiting. Under TLS it could not be read, so there is no answer.
+fn refuse(mut conn: Conn, answer: Option<&Vec<u8>>) {
+    if let Some(answer) = answer {
         // Bytes left unread would turn the close into a reset, and the answer might be lost.
         let _ = conn.read(&mut [0; 4096]).now_or_never();
-        let _ = conn.write_all(OVER_LIMIT).now_or_never();
+        let _ = conn.write_all(answer).now_or_never();
     }
     let _ = conn.shutdown().now_or_never();
 }

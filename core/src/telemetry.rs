@@ -25,6 +25,7 @@ use views::{BUSY, VIEWED, VIEWS, Views, gather, queue_stats, task_counts};
 use crate::{
     Env,
     lock::{LEAF, LockDecl, RankedMutex},
+    serve::ServeStats,
     view::{QueueStats, QueueView, TaskCounts, TaskView},
 };
 
@@ -236,6 +237,16 @@ impl Telemetry {
 
     pub fn watch_env(&self, env: &Env) {
         self.0.views.lock().envs.push(env.clone());
+    }
+
+    /// Exports what a server counts; several are added up.
+    pub fn watch_serve(&self, stats: Arc<ServeStats>) {
+        self.0.views.lock().servers.push(stats);
+    }
+
+    /// `degraded` is the number of conditions that hold.
+    pub fn watch_readiness(&self, degraded: impl Fn() -> usize + Send + Sync + 'static) {
+        self.0.views.lock().degraded = Some(Arc::new(move || degraded() as u64));
     }
 
     /// The watched queues now, in the order they were given.

@@ -104,7 +104,10 @@ impl SimService for DhtService {
 
     fn run(&self, process: ProcessContext) -> BoxFuture<'static, StopReport> {
         Box::pin(async move {
-            let config: Config = read_config(&process.config).expect("checked before the start");
+            let mut config: Config =
+                read_config(&process.config).expect("checked before the start");
+            // Clients ask by the names of nodes, which are the simulated network's own.
+            config.http.hosts = vec!["*".to_owned()];
             run(process, Arc::new(config), |_| {}).await
         })
     }

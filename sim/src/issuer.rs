@@ -28,7 +28,7 @@ use ron_core::{
     Env,
     config::ConfigErrors,
     seam::BoxFuture,
-    serve::{Peer, ServeOptions},
+    serve::{Hosts, Peer, ServeOptions},
 };
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn run(process: ProcessContext) -> StopReport {
         schedule: Schedule::draw(process.seed, &config),
         fetches: AtomicU64::new(0),
     });
-    let ready = || async { r#"{"ready":true,"missing":[]}"# };
+    let ready = || async { r#"{"ready":true,"missing":[],"degraded":[]}"# };
     let router = Router::new()
         .route("/readyz", get(ready))
         .route("/keys", get(keys))
@@ -100,7 +100,10 @@ async fn run(process: ProcessContext) -> StopReport {
         .with_state(desk);
     let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let listener = env.listen(addr).await.expect("the port is free");
-    let options = ServeOptions::default();
+    let options = ServeOptions {
+        hosts: Hosts::any().into(),
+        ..ServeOptions::default()
+    };
     let allowed = options.close_grace + Duration::from_secs(1);
     env.serve(listener, router, options, process.shutdown).await;
     StopReport {

@@ -473,7 +473,7 @@ impl Connection {
     /// Status and body.
     async fn ask(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, &[u8])> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: kms\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         self.stream.write_all(request.as_bytes()).await?;

@@ -163,6 +163,6 @@ pub(super) fn reject_of(fault: BodyFault) -> Reject {
         BodyFault::TooLarge { .. } => Reject::BodyCap,
         BodyFault::Timeout { .. } => Reject::Timeout,
         BodyFault::Ratio { .. } | BodyFault::Expanded { .. } => Reject::DecompressCap,
-        BodyFault::Corrupt | BodyFault::Lost => Reject::BodyCorrupt,
+        BodyFault::Corrupt | BodyFault::Lost | BodyFault::Framing => Reject::BodyCorrupt,
     }
 }

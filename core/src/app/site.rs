@@ -18,6 +18,7 @@ use crate::{
     ops::{self, Admin, Ops, Reload},
     readiness::Readiness,
     shutdown::Shutdown,
+    serve::ServeStats,
     telemetry::Telemetry,
 };
 
@@ -48,6 +49,8 @@ pub(super) struct Site(pub Arc<Parts>);
 pub(super) struct Parts {
     pub env: Env,
     pub service: Arc<dyn Serves>,
+    /// What its server counts.
+    pub stats: Arc<ServeStats>,
     pub mode: Mode,
     pub readiness: Readiness,
     pub drain: Arc<Drain>,
@@ -70,6 +73,7 @@ impl Site {
     fn make(&self) -> Router {
         let parts = &*self.0;
         let (service, telemetry) = (parts.service.clone(), parts.service.telemetry());
+        telemetry.watch_serve(parts.stats.clone());
         let draining = {
             let drain = parts.drain.clone();
             move || drain.is_begun()

@@ -147,6 +147,9 @@ async fn close(notes: &Notes, lender: &Lender) {
         return;
     };
     let shared = &notes.shared;
+    if let Some(farewell) = notes.take_farewell() {
+        conn.say(&farewell);
+    }
     let properly = async {
         let told = shared.env.timeout(shared.options.write, conn.shutdown());
         if told.await.is_ok() && notes.take_unread() > Unread::Nothing {
@@ -191,6 +194,7 @@ impl Watchdog {
     fn poll(&mut self, cx: &mut Context<'_>, notes: &Notes, closing: bool) -> Option<Phase> {
         let now = self.env.now();
         let mut due = self.watch.observe(now, notes.seen());
+        notes.set_idle_since(self.watch.idle_since());
         if closing && matches!(due, Some((_, Phase::Idle))) {
             let since = *self.closing_since.get_or_insert(now);
             due = Some((since + notes.shared.options.write, Phase::Idle));

@@ -11,20 +11,29 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::seam::Conn;
 
 /// Told about every read and write; the connection's own notes. Must be cheap.
 pub(super) trait Observe: Send + Sync + Unpin {
-    fn read(&mut self, bytes: &[u8]);
+    /// An error ends the connection.
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// What to write in place of `data`, which is about to be written.
+    fn instead(&mut self, data: &[u8]) -> Option<Vec<u8>>;
     fn wrote(&mut self, result: &Poll<io::Result<usize>>);
     fn flushed(&mut self, pending: bool);
 }
 
 /// Sees nothing.
 impl Observe for () {
-    fn read(&mut self, _: &[u8]) {}
+    fn read(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn instead(&mut self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
     fn wrote(&mut self, _: &Poll<io::Result<usize>>) {}
     fn flushed(&mut self, _: bool) {}
 }
@@ -41,6 +50,7 @@ impl Lender {
             conn: Some(conn),
             shut: false,
             observer,
+            instead: None,
             lender: self.clone(),
         }
     }
@@ -61,6 +71,13 @@ pub(super) struct Returned {
 }
 
 impl Returned {
+    /// As far as it needs no waiting.
+    pub fn say(&mut self, last: &[u8]) {
+        if !self.shut {
+            let _ = self.conn.write_all(last).now_or_never();
+        }
+    }
+
     /// Tells the peer that nothing more will come, unless the borrower already did.
     pub async fn shutdown(&mut self) {
         if !self.shut {
@@ -88,6 +105,8 @@ pub(super) struct Held<O: Observe> {
     conn: Option<Conn>,
     shut: bool,
     observer: O,
+    /// What is written in place of the borrower's own words, and how much of it was.
+    instead: Option<(Vec<u8>, usize)>,
     lender: Lender,
 }
 
@@ -97,6 +116,29 @@ impl<O: Observe> Held<O> {
             Some(conn) => Ok((Pin::new(conn), &mut self.observer)),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// `None` if the borrower's own `data` is to be written.
+    fn write_instead(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        len: usize,
+    ) -> Option<Poll<io::Result<usize>>> {
+        if self.instead.is_none() {
+            self.instead = Some((self.observer.instead(data)?, 0));
+        }
+        let (conn, (bytes, at)) = (self.conn.as_mut()?, self.instead.as_mut()?);
+        while *at < bytes.len() {
+            let result = Pin::new(&mut *conn).poll_write(cx, &bytes[*at..]);
+            self.observer.wrote(&result);
+            match result {
+                Poll::Ready(Ok(n)) if n > 0 => *at += n,
+                other => return Some(other),
+            }
+        }
+        self.instead = None;
+        Some(Poll::Ready(Ok(len)))
     }
 }
 
@@ -130,8 +172,7 @@ impl<O: Observe> AsyncRead for Held<O> {
         } else {
             ready!(conn.poll_read(cx, buf))?;
         }
-        observer.read(&buf.filled()[before..]);
-        Poll::Ready(Ok(()))
+        Poll::Ready(observer.read(&buf.filled()[before..]))
     }
 }
 
@@ -141,6 +182,9 @@ impl<O: Observe> AsyncWrite for Held<O> {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(written) = self.write_instead(cx, data, data.len()) {
+            return written;
+        }
         let (conn, observer) = self.parts()?;
         let most = if crate::buggify!("serve.short_write") {
             7
@@ -157,6 +201,11 @@ impl<O: Observe> AsyncWrite for Held<O> {
         cx: &mut Context<'_>,
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let first = data.first().map_or(&[][..], |first| first);
+        let len = data.iter().map(|piece| piece.len()).sum();
+        if let Some(written) = self.write_instead(cx, first, len) {
+            return written;
+        }
         let (conn, observer) = self.parts()?;
         let result = conn.poll_write_vectored(cx, data);
         observer.wrote(&result);

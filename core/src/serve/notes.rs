@@ -17,7 +17,12 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-use super::{Shared, held::Observe, watch::Seen};
+use super::{
+    Refusal, Shared,
+    frames::{Flood, Frames},
+    held::Observe,
+    watch::Seen,
+};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -56,7 +61,15 @@ pub(super) struct Notes {
     in_flight: AtomicUsize,
     finished: AtomicU64,
     head_open: AtomicBool,
+    /// Something has come in.
+    heard: AtomicBool,
+    /// In nanoseconds since the server began.
+    idle_since: AtomicU64,
+    /// All that was answered is flushed: what hyper writes now, it says by itself.
+    quiet: AtomicBool,
     http2: AtomicBool,
+    /// What is to be said to a peer that floods, once.
+    farewell: Mutex<Option<[u8; 17]>>,
     write_blocked: AtomicBool,
     flush_blocked: AtomicBool,
     writes: AtomicU64,
@@ -69,8 +82,13 @@ pub(super) struct Notes {
 
 impl Notes {
     pub fn new(shared: Arc<Shared>) -> Self {
+        let idle_since = shared.env.now().saturating_duration_since(shared.began);
         Notes {
             shared,
+            heard: AtomicBool::new(false),
+            idle_since: AtomicU64::new(idle_since.as_nanos() as u64),
+            quiet: AtomicBool::new(true),
+            farewell: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             finished: AtomicU64::new(0),
             head_open: AtomicBool::new(true),
@@ -99,6 +117,24 @@ impl Notes {
         }
     }
 
+    /// Since when the connection could go without a loss; `None` while it could not.
+    pub fn idle_since(&self) -> Option<u64> {
+        let seen = self.seen();
+        let in_hand = seen.in_flight > 0 || (seen.head_open && self.heard.load(Relaxed));
+        let serving = self.wish.load(Relaxed) == Wish::Serve as u8;
+        (serving && !in_hand).then(|| self.idle_since.load(Relaxed))
+    }
+
+    pub fn set_idle_since(&self, since: Instant) {
+        let since = since.saturating_duration_since(self.shared.began);
+        self.idle_since.store(since.as_nanos() as u64, Relaxed);
+    }
+
+    pub fn take_farewell(&self) -> Option<[u8; 17]> {
+        let mut farewell = self.farewell.lock().unwrap_or_else(PoisonError::into_inner);
+        farewell.take()
+    }
+
     pub fn is_http2(&self) -> bool {
         self.http2.load(Relaxed)
     }
@@ -108,6 +144,7 @@ impl Notes {
     /// Notes a request; it counts as in flight until the guard drops.
     pub fn begin(self: &Arc<Self>) -> InFlight {
         self.head_open.store(false, Relaxed);
+        self.quiet.store(false, Relaxed);
         self.unread.store(Unread::Nothing as u8, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(self.clone())
@@ -201,6 +238,7 @@ pub(super) struct Lookout {
     notes: Arc<Notes>,
     /// How much of the HTTP/2 preface the first bytes have matched; `None` once decided.
     preface: Option<usize>,
+    frames: Option<Frames>,
 }
 
 impl Lookout {
@@ -208,29 +246,79 @@ impl Lookout {
         Lookout {
             notes,
             preface: Some(0),
+            frames: None,
         }
     }
 
-    fn match_preface(&mut self, bytes: &[u8]) {
-        let Some(seen) = self.preface else { return };
+    /// What follows the preface in `bytes`.
+    fn match_preface<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(seen) = self.preface else {
+            return bytes;
+        };
         let rest = &HTTP2_PREFACE[seen..];
         let n = rest.len().min(bytes.len());
         self.preface = (bytes[..n] == rest[..n] && n < rest.len()).then_some(seen + n);
         if bytes[..n] == rest[..n] && n == rest.len() {
             self.notes.http2.store(true, Relaxed);
+            let shared = &self.notes.shared;
+            let per_s = shared.options.http2_frames_per_s;
+            self.frames = Some(Frames::new(per_s, shared.env.now()));
         }
+        &bytes[n..]
+    }
+
+    #[cold]
+    fn flooded(&mut self) -> io::Error {
+        let notes = &self.notes;
+        notes.shared.refuse(Refusal::Flood, None);
+        // What was begun to be written must be ended first.
+        let between_frames = !notes.seen().write_blocked;
+        if let Some(frames) = self.frames.as_ref().filter(|_| between_frames) {
+            let mut farewell = notes
+                .farewell
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *farewell = Some(frames.farewell());
+        }
+        notes.unread.store(Unread::Much as u8, Relaxed);
+        io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "too many frames without a request",
+        )
     }
 }
 
 impl Observe for Lookout {
-    fn read(&mut self, bytes: &[u8]) {
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
-            return;
+            return Ok(());
         }
-        self.match_preface(bytes);
+        let bytes = self.match_preface(bytes);
+        self.notes.heard.store(true, Relaxed);
+        if let Some(frames) = &mut self.frames {
+            let env = &self.notes.shared.env;
+            return match frames.read(bytes, || env.now()) {
+                Ok(()) => Ok(()),
+                Err(Flood) => Err(self.flooded()),
+            };
+        }
         if self.notes.in_flight.load(Relaxed) == 0 {
             self.notes.head_open.store(true, Relaxed);
         }
+        Ok(())
+    }
+
+    fn instead(&mut self, data: &[u8]) -> Option<Vec<u8>> {
+        let notes = &self.notes;
+        if !notes.quiet.load(Relaxed) || notes.is_http2() {
+            return None;
+        }
+        // Nothing was asked that is not answered: hyper tells what it thinks of the request head.
+        let refusal = Refusal::of_parser(data);
+        let id = notes.shared.refuse(refusal, None);
+        // The rest of what was sent is heard out, else a reset takes the answer with it.
+        notes.unread.store(Unread::Much as u8, Relaxed);
+        Some(refusal.answer(id.as_str()))
     }
 
     fn wrote(&mut self, result: &Poll<io::Result<usize>>) {
@@ -242,5 +330,8 @@ impl Observe for Lookout {
 
     fn flushed(&mut self, pending: bool) {
         self.notes.flush_blocked.store(pending, Relaxed);
+        if !pending && self.notes.in_flight.load(Relaxed) == 0 {
+            self.notes.quiet.store(true, Relaxed);
+        }
     }
 }

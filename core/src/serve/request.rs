@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::Future,
+    io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -10,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use axum::{Router, body::Body, routing::future::RouteFuture};
+use axum::{Router, body::Body, response::IntoResponse, routing::future::RouteFuture};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -18,10 +19,10 @@ use hyper::body::Incoming;
 use tower_service::Service;
 
 use super::{
-    ClientCert, Phase,
+    ClientCert, Phase, Refusal,
     notes::{InFlight, Notes, Unread},
 };
-use crate::seam::BoxFuture;
+use crate::{corr::identify, ops::PROBES, seam::BoxFuture};
 
 /// Who sent a request: found in its extensions.
 #[derive(Clone, Debug)]
@@ -50,6 +51,11 @@ impl BodyReadTimeout {
     }
 }
 
+/// The chunks of a request body are not what HTTP says they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the chunks of the request body are malformed")]
+pub struct BadFraming;
+
 /// What is left of a refused body up to this size has most likely arrived with its head.
 const LITTLE_BYTES: u64 = 32 * 1024;
 
@@ -66,12 +72,44 @@ impl hyper::service::Service<Request<Incoming>> for App {
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
-        let in_flight = self.notes.begin();
+        let in_flight = Some(self.notes.begin());
         let mut request = request.map(|body| TimedBody::wrap(body, &self.notes));
+        if let Err(refusal) = self.check(&request) {
+            let id = self.notes.shared.refuse(refusal, Some(request.headers()));
+            let refused = Some(identify(refusal.problem().into_response(), &id));
+            return Answer {
+                route: None,
+                refused,
+                in_flight,
+            };
+        }
         request.extensions_mut().insert(self.peer.clone());
         Answer {
-            route: self.router.clone().call(request),
-            in_flight: Some(in_flight),
+            route: Some(self.router.clone().call(request)),
+            refused: None,
+            in_flight,
+        }
+    }
+}
+
+impl App {
+    /// What no route needs to look at.
+    fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        let shared = &self.notes.shared;
+        let (uri, headers) = (request.uri(), request.headers());
+        shared.options.hosts.check(
+            shared.bound,
+            PROBES.contains(&uri.path()),
+            request.version(),
+            uri,
+            headers,
+        )?;
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        match (codings.next(), codings.next()) {
+            (None, _) => Ok(()),
+            // hyper looks at the end of it only, and would take whatever comes before for the body.
+            (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+            _ => Err(Refusal::TransferEncoding),
         }
     }
 }
@@ -79,7 +117,8 @@ impl hyper::service::Service<Request<Incoming>> for App {
 pin_project_lite::pin_project! {
     pub(super) struct Answer {
         #[pin]
-        route: RouteFuture<Infallible>,
+        route: Option<RouteFuture<Infallible>>,
+        refused: Option<Response<Body>>,
         in_flight: Option<InFlight>,
     }
 }
@@ -89,9 +128,13 @@ impl Future for Answer {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let route = this.route;
+        let (route, refused) = (this.route.as_pin_mut(), this.refused);
+        let answer = || match route {
+            Some(route) => route.poll(cx),
+            None => Poll::Ready(Ok(refused.take().unwrap_or_default())),
+        };
         // A panicking handler costs its request, not the connection with all its other streams.
-        let mut response = match catch_unwind(AssertUnwindSafe(|| route.poll(cx))) {
+        let mut response = match catch_unwind(AssertUnwindSafe(answer)) {
             Ok(poll) => match ready!(poll) {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -235,7 +278,7 @@ impl HttpBody for TimedBody {
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             this.timer = None;
             this.over = !matches!(frame, Some(Ok(_)));
-            return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
+            return Poll::Ready(frame.map(|f| f.map_err(fault)));
         }
         let shared = &this.notes.shared;
         let timer = this
@@ -254,4 +297,22 @@ impl HttpBody for TimedBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// hyper tells bad chunks from a connection that broke by the kind of the I/O error beneath.
+#[cold]
+fn fault(error: hyper::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<io::Error>()
+            && matches!(
+                io.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
+            )
+        {
+            return BadFraming.into();
+        }
+        next = cause.source();
+    }
+    error.into()
 }

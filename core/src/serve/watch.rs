@@ -63,6 +63,11 @@ impl Watch {
         }
     }
 
+    /// Since when no request has been in hand, if none is.
+    pub fn idle_since(&self) -> Instant {
+        self.idle_since
+    }
+
     /// Takes in what was seen and says which limit runs out first, and when.
     pub fn observe(&mut self, now: Instant, seen: Seen) -> Option<(Instant, Phase)> {
         let between_requests = seen.in_flight == 0;

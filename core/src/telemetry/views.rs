@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Env,
     lock::{LEAF, LockDecl, RankedMutex},
+    serve::{Phase, Refusal, ServeStats},
     view::{QueueStats, QueueView, TaskCounts, TaskView},
 };
 
@@ -23,6 +24,9 @@ pub(super) struct Views {
     pub(super) tasks: Vec<Arc<dyn TaskView>>,
     pub(super) buses: Vec<(&'static str, Read)>,
     pub(super) envs: Vec<Env>,
+    pub(super) servers: Vec<Arc<ServeStats>>,
+    /// How many conditions degrade the process.
+    pub(super) degraded: Option<Read>,
     /// Single numbers that a service keeps.
     pub(super) numbers: Vec<(Spec, ReadNumber)>,
 }
@@ -73,9 +77,39 @@ const MALFORMED: Spec = counter(
     "Deadline headers that could not be read and were ignored",
 );
 
+const REFUSED: Spec = counter(
+    "http_refused_total",
+    &["reason"],
+    "Requests and connections that the server refused before any route was asked",
+);
+const CLOSED: Spec = counter(
+    "http_closed_total",
+    &["reason"],
+    "Connections that the server closed by itself: a limit ran out, or a newcomer needed the room",
+);
+const CONNECTIONS: Spec = gauge("http_connections", &[], "Connections open now");
+const DEGRADED: Spec = gauge(
+    "readyz_degraded",
+    &[],
+    "Conditions that degrade the process while it is ready",
+);
+
 /// Every metric that is read on export.
-pub(super) const VIEWED: [Spec; 10] = [
-    DEPTH, DROPPED, BUSY, SPAWNED, ABORTED, CANCELED, RESTARTS, ABANDONED, LAGGED, MALFORMED,
+pub(super) const VIEWED: [Spec; 14] = [
+    DEPTH,
+    DROPPED,
+    BUSY,
+    SPAWNED,
+    ABORTED,
+    CANCELED,
+    RESTARTS,
+    ABANDONED,
+    LAGGED,
+    MALFORMED,
+    REFUSED,
+    CLOSED,
+    CONNECTIONS,
+    DEGRADED,
 ];
 
 const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Spec {
@@ -92,6 +126,39 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
         kind: "gauge",
         ..counter(name, labels, help)
     }
+}
+
+fn served(servers: &[Arc<ServeStats>]) -> [(Spec, Samples); 3] {
+    let total = |count: &dyn Fn(&ServeStats) -> u64| {
+        servers.iter().map(|stats| count(stats)).sum::<u64>() as f64
+    };
+    let refused = Refusal::ALL.iter().map(|refusal| {
+        let label = vec![refusal.reason().to_owned()];
+        (label, total(&|stats| stats.refused(*refusal)))
+    });
+    let phases = [
+        ("head_timeout", Phase::HeaderRead),
+        ("body_timeout", Phase::BodyRead),
+        ("write_timeout", Phase::Write),
+        ("idle", Phase::Idle),
+    ];
+    let mut closed: Samples = phases
+        .into_iter()
+        .map(|(label, phase)| {
+            (
+                vec![label.to_owned()],
+                total(&|stats| stats.timeouts(phase)),
+            )
+        })
+        .collect();
+    let made_room = total(&|stats| stats.made_room.load(Ordering::Relaxed));
+    closed.push((vec!["made_room".to_owned()], made_room));
+    let open = total(&|stats| stats.open.load(Ordering::Relaxed));
+    [
+        (REFUSED, refused.collect()),
+        (CLOSED, closed),
+        (CONNECTIONS, vec![(vec![], open)]),
+    ]
 }
 
 /// All of them as they are now.
@@ -138,6 +205,14 @@ pub(super) fn gather(
     all.push((LAGGED, sum(lagged)));
     let malformed = kernel.deadline_header_malformed.get();
     all.push((MALFORMED, vec![(vec![], malformed as f64)]));
+    let (servers, degraded) = {
+        let views = views.lock();
+        (views.servers.clone(), views.degraded.clone())
+    };
+    if !servers.is_empty() {
+        all.extend(served(&servers));
+    }
+    all.extend(degraded.map(|degraded| (DEGRADED, vec![(vec![], degraded() as f64)])));
     let numbers = views.lock().numbers.clone();
     let numbers = numbers.into_iter();
     all.extend(numbers.map(|(spec, read)| (spec, vec![(vec![], read())])));

@@ -7,6 +7,7 @@ use ron_core::{
     app::{AppSettings, ReloadConfig, TlsConfig},
     auth::{AuthConfig, check_bind},
     config::{Broken, Secret},
+    serve::HttpConfig,
 };
 
 use crate::audit::log::{Limits, Policy};
@@ -110,20 +111,6 @@ ron_core::settings! {
 }
 
 ron_core::settings! {
-    /// Connections.
-    pub struct HttpConfig {
-        /// Connections at once; more are answered 503.
-        max_conns: usize = 1_024 => 1..=65_536, restart;
-        /// For a request to arrive.
-        read_timeout_ms: u64 = 5_000 => 1..=600_000, restart;
-        /// For an answer to be taken.
-        write_timeout_ms: u64 = 5_000 => 1..=600_000, restart;
-        /// For a connection without a request.
-        idle_timeout_ms: u64 = 60_000 => 1..=3_600_000, restart;
-    }
-}
-
-ron_core::settings! {
     /// What a request may ask of the service.
     pub struct IngressConfig {
         /// Deadline of a request that names none.
@@ -194,6 +181,9 @@ impl AppSettings for Config {
                     say("auth.mode", reason);
                 }
             }
+        }
+        for b in self.http.rules() {
+            say(b.key, b.reason);
         }
         if self.data_dir.is_empty() {
             say("data_dir", "must name a directory".into());

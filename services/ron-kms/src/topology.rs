@@ -44,15 +44,7 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
     };
     let (restarted, vital) = (app::RESTARTED, app::VITAL);
     let ms = Duration::from_millis;
-    let serve = ServeOptions {
-        max_conns: config.http.max_conns,
-        header_read: ms(config.http.read_timeout_ms),
-        body_read: ms(config.http.read_timeout_ms),
-        write: ms(config.http.write_timeout_ms),
-        idle: ms(config.http.idle_timeout_ms),
-        close_grace: ms(900),
-        ..ServeOptions::default()
-    };
+    let serve = config.http.options(ms(900));
     let timeout = |name, after, key, on_expiry| TimeoutDecl {
         name,
         after,

@@ -13,6 +13,7 @@ use ron_core::{
     auth::{AuthConfig, check_bind},
     backoff::Backoff,
     config::Broken,
+    serve::HttpConfig,
 };
 
 ron_core::settings! {
@@ -166,14 +167,6 @@ ron_core::settings! {
         max_inflight: usize = 512 => 1..=65_536, restart;
         /// Requests let in per second; more are answered 429. 0 for no limit.
         rps_limit: u32 = 0 => 0..=1_000_000, restart;
-        /// Connections at once; more are answered 503.
-        max_conns: usize = 256 => 1..=65_536, restart;
-        /// For a request to arrive.
-        read_timeout_ms: u64 = 5_000 => 1..=600_000, restart;
-        /// For an answer to be taken.
-        write_timeout_ms: u64 = 5_000 => 1..=600_000, restart;
-        /// For a connection without a request.
-        idle_timeout_ms: u64 = 60_000 => 1..=3_600_000, restart;
         /// Lookups whose course is kept for `GET /v1/dht/lookups/{id}`.
         explained: usize = 64 => 0..=10_000, restart;
         /// `POST /api/v1/reload` and `/shutdown` exist.
@@ -215,6 +208,7 @@ ron_core::settings! {
         records: RecordConfig;
         bootstrap: BootstrapConfig;
         api: ApiConfig;
+        http: HttpConfig;
         auth: AuthConfig;
         tls: TlsConfig;
         reload: ReloadConfig;
@@ -235,6 +229,9 @@ impl AppSettings for Config {
                     say("auth.mode", &reason);
                 }
             }
+        }
+        for b in self.http.rules() {
+            say(b.key, &b.reason);
         }
         if self.network.is_empty() || self.network.len() > 255 {
             say("network", "a name of 1 to 255 bytes is allowed");

@@ -104,15 +104,7 @@ pub fn declare(config: &Config) -> (Topology, Parts) {
         "the local API, health, readiness, metrics",
         vital,
     );
-    let serve = ServeOptions {
-        max_conns: config.api.max_conns,
-        header_read: ms(config.api.read_timeout_ms),
-        body_read: ms(config.api.read_timeout_ms),
-        write: ms(config.api.write_timeout_ms),
-        idle: ms(config.api.idle_timeout_ms),
-        close_grace: ms(900),
-        ..ServeOptions::default()
-    };
+    let serve = config.http.options(ms(900));
     let timeouts = declare_timeouts(&mut topology, config, &serve);
     for lock in [
         metrics::META_LOCK,
@@ -266,9 +258,9 @@ fn declare_timeouts(
         timeout(name, ms(after), key, on_expiry);
     }
     for (name, after, key) in [
-        ("http_read", serve.header_read, "api.read_timeout_ms"),
-        ("http_write", serve.write, "api.write_timeout_ms"),
-        ("http_idle", serve.idle, "api.idle_timeout_ms"),
+        ("http_read", serve.header_read, "http.read_timeout_ms"),
+        ("http_write", serve.write, "http.write_timeout_ms"),
+        ("http_idle", serve.idle, "http.idle_timeout_ms"),
     ] {
         timeout(name, after, Some(key), "the connection is closed");
     }

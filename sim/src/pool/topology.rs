@@ -5,7 +5,7 @@ use std::time::Duration;
 use ron_core::{
     RejectNew,
     config::Settings,
-    serve::ServeOptions,
+    serve::{Hosts, ServeOptions},
     telemetry::Telemetry,
     topology::{QueueDecl, TaskDecl, TimeoutDecl, Topology},
 };
@@ -39,6 +39,7 @@ pub fn declare(config: &PoolConfig) -> (Topology, Parts) {
     let restarted = "restarted with backoff, 10 times a minute; then readiness off";
     let ms = Duration::from_millis;
     let serve = ServeOptions {
+        hosts: Hosts::any().into(),
         close_grace: ms(900),
         ..ServeOptions::default()
     };

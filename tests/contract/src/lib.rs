@@ -11,6 +11,7 @@ mod offload;
 mod outbound;
 mod serve;
 mod serve_close;
+mod serve_door;
 mod serve_http2;
 mod serve_limits;
 mod support;
@@ -49,6 +50,7 @@ pub fn cases() -> Vec<Case> {
         serve::CASES,
         serve_limits::CASES,
         serve_close::CASES,
+        serve_door::CASES,
         serve_http2::CASES,
         outbound::CASES,
     ]

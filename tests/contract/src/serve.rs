@@ -62,7 +62,7 @@ async fn pipelined_requests_are_answered_in_order(pair: Pair) {
     let server = Server::start(&pair, app, ServeOptions::default()).await;
     let mut client = Raw::connect(&pair.client, server.addr).await;
     let names = ["a", "b", "c"];
-    let requests = names.map(|n| format!("GET /{n} HTTP/1.1\r\nhost: case\r\n\r\n"));
+    let requests = names.map(|n| format!("GET /{n} HTTP/1.1\r\nhost: localhost\r\n\r\n"));
     client.send(&requests.concat()).await;
     for name in names {
         assert_eq!(client.answer().await.body, name.as_bytes());

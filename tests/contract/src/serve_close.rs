@@ -81,7 +81,7 @@ pub(crate) fn stuck() -> (Router, Arc<Notify>, oneshot::Receiver<()>) {
     (Router::new().route("/", get(handler)), begun, dropped)
 }
 
-const REQUEST: &str = "GET / HTTP/1.1\r\nhost: case\r\n\r\n";
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 async fn idle_connections_close_and_requests_in_hand_are_finished(pair: Pair) {
     let gate = Gate::new();
@@ -96,7 +96,8 @@ async fn idle_connections_close_and_requests_in_hand_are_finished(pair: Pair) {
     assert_eq!(idle.get("/").await.status(), 200);
     let mut silent = Raw::connect(&pair.client, server.addr).await;
     let mut busy = Raw::connect(&pair.client, server.addr).await;
-    busy.send("GET /gate HTTP/1.1\r\nhost: case\r\n\r\n").await;
+    busy.send("GET /gate HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
     gate.begun.notified().await;
     server.until_open(&pair.client, 3).await;
 
@@ -223,7 +224,8 @@ fn refuses() -> Router {
 const PIECE: usize = 64 * 1024;
 
 async fn begin_a_body_of(client: &mut Raw, bytes: usize) {
-    let head = format!("POST /refuses HTTP/1.1\r\nhost: case\r\ncontent-length: {bytes}\r\n\r\n");
+    let head =
+        format!("POST /refuses HTTP/1.1\r\nhost: localhost\r\ncontent-length: {bytes}\r\n\r\n");
     client.send(&head).await;
     client.send(&"x".repeat(PIECE)).await;
     let answer = client.answer().await;
@@ -282,7 +284,7 @@ async fn a_stop_does_not_wait_for_a_client_that_still_sends(pair: Pair) {
 async fn a_small_body_that_nobody_reads_costs_no_connection(pair: Pair) {
     let server = Server::start(&pair, refuses(), ServeOptions::default()).await;
     let mut client = Raw::connect(&pair.client, server.addr).await;
-    let request = "POST /refuses HTTP/1.1\r\nhost: case\r\ncontent-length: 5\r\n\r\nsmall";
+    let request = "POST /refuses HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nsmall";
     client.send(request).await;
     let answer = client.answer().await;
     assert_eq!(answer.status(), 413);

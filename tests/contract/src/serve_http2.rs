@@ -40,9 +40,9 @@ list!("serve_http2":
     requests_that_outlive_the_grace_are_cut_and_counted,
 );
 
-type Client = SendRequest<Empty<Bytes>>;
+pub(crate) type Client = SendRequest<Empty<Bytes>>;
 
-async fn connect(env: &Env, addr: SocketAddr, window_bytes: u32) -> Client {
+pub(crate) async fn connect(env: &Env, addr: SocketAddr, window_bytes: u32) -> Client {
     let conn = env.connect(addr).await.unwrap();
     let (client, connection) = http2::Builder::new(EnvExecutor(env.clone()))
         .timer(EnvTimer(env.clone()))
@@ -59,13 +59,13 @@ async fn connect(env: &Env, addr: SocketAddr, window_bytes: u32) -> Client {
 
 async fn send(client: &mut Client, path: &str) -> hyper::Result<(http::Version, Bytes)> {
     client.ready().await?;
-    let request = http::Request::get(format!("http://case{path}")).body(Empty::new());
+    let request = http::Request::get(format!("http://localhost{path}")).body(Empty::new());
     let response = client.send_request(request.unwrap()).await?;
     let version = response.version();
     Ok((version, response.into_body().collect().await?.to_bytes()))
 }
 
-const WINDOW: u32 = 1 << 16;
+pub(crate) const WINDOW: u32 = 1 << 16;
 
 async fn many_requests_share_one_connection(pair: Pair) {
     let server = Server::start(&pair, hello(), ServeOptions::default()).await;
@@ -145,7 +145,7 @@ async fn a_client_that_opens_no_window_is_cut(pair: Pair) {
     let server = Server::start(&pair, Router::new().route("/", get(pieces)), options).await;
     let mut client = connect(&pair.client, server.addr, 0).await;
     client.ready().await.unwrap();
-    let request = http::Request::get("http://case/").body(Empty::new());
+    let request = http::Request::get("http://localhost/").body(Empty::new());
     let response = client.send_request(request.unwrap()).await.unwrap();
     server.until_open(&pair.client, 0).await;
     assert_eq!(server.stats.timeouts(Phase::Write), 1);

@@ -148,7 +148,7 @@ impl Raw {
     }
 
     pub async fn get(&mut self, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: case\r\n\r\n"))
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
             .await;
         self.answer().await
     }

@@ -40,7 +40,7 @@ fn a_request_arrives_whole_however_it_is_cut_and_none_is_longer_than_the_cap() {
         let mut conn = node.connect().await;
         let length = 1024 * 1024 + 1;
         let head = format!(
-            "POST /v1/kms/sign HTTP/1.1\r\nhost: kms\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+            "POST /v1/kms/sign HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
         );
         conn.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(
@@ -97,8 +97,8 @@ fn without_keys_to_check_tokens_with_it_is_not_ready_and_asks_to_come_back() {
         // {"alg":"EdDSA","kid":"k1"}, {}
         let token = "eyJhbGciOiJFZERTQSIsImtpZCI6ImsxIn0.e30.AAAA";
         let text = request("GET", "/v1/kms/keys", "").replace(
-            "host: kms",
-            &format!("host: kms\r\nauthorization: Bearer {token}"),
+            "host: localhost",
+            &format!("host: localhost\r\nauthorization: Bearer {token}"),
         );
         conn.write_all(text.as_bytes()).await.unwrap();
         let answer = read_answer(&mut conn).await;
@@ -116,13 +116,13 @@ fn time_out(read: u64, write: u64, idle: u64, change: impl FnOnce(&mut ron_kms::
         assert_eq!(closed_after(&world, &mut conn).await, read, "half a head");
 
         let mut conn = node.connect().await;
-        conn.write_all(b"GET /healthz HTTP/1.1\r\nhost: kms\r\n\r\n")
+        conn.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await
             .unwrap();
         assert_eq!(closed_after(&world, &mut conn).await, idle, "nothing more");
 
         let mut conn = node.connect().await;
-        let ask = "GET /metrics HTTP/1.1\r\nhost: kms\r\n\r\n".repeat(40);
+        let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(40);
         conn.write_all(ask.as_bytes()).await.unwrap();
         world.pass(write - 5).await;
         conn.write_all(b"G")
@@ -174,12 +174,16 @@ fn the_timeouts_and_the_number_of_connections_are_configurable() {
     });
     in_world(|world| async move {
         let node = Node::start(&world, |config| config.http.max_conns = 2).await;
-        let (_first, _second) = (node.connect().await, node.connect().await);
+        let (mut first, mut second) = (node.connect().await, node.connect().await);
+        for conn in [&mut first, &mut second] {
+            conn.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+        }
         world.pass(1).await;
         let third = node.get("/healthz").await;
         assert_eq!(third.status, 503);
         assert!(third.header("retry-after").is_some());
-        drop((_first, _second));
+        assert_eq!(third.code(), "too_many_connections");
+        drop((first, second));
         world.pass(1).await;
         assert_eq!(node.get("/healthz").await.status, 200);
     });

@@ -235,6 +235,7 @@ fn each_key_has_the_default_that_is_documented() {
     let keys = Config::keys();
     for (name, default) in [
         ("http.max_conns", "1024"),
+        ("http.max_conns_per_peer", "512"),
         ("http.read_timeout_ms", "5000"),
         ("http.write_timeout_ms", "5000"),
         ("http.idle_timeout_ms", "60000"),

@@ -105,7 +105,7 @@ fn events_are_streamed_until_the_node_stops() {
         let nodes = Node::network(&world, 3).await;
         let node = &nodes[0];
         let mut stream = node.connect_api().await;
-        let request = "GET /v1/dht/events HTTP/1.1\r\nhost: node\r\n\r\n";
+        let request = "GET /v1/dht/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();
         let reading = tokio::spawn(async move {
             let mut told = Vec::new();

@@ -180,7 +180,7 @@ impl Node {
     pub async fn http_with(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect_api().await;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: node\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await.unwrap();

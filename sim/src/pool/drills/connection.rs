@@ -20,7 +20,7 @@ use ron_core::{
     front::front,
     problem::read_body,
     seam::BoxFuture,
-    serve::{Phase, ServeOptions, ServeReport},
+    serve::{Phase, Refusal, ServeOptions, ServeReport},
     telemetry::Telemetry,
 };
 
@@ -36,6 +36,8 @@ use crate::metrics_page;
 pub struct Counted {
     pub accepted: u64,
     pub refused: u64,
+    pub made_room: u64,
+    pub malformed: u64,
     pub panics: u64,
     pub header_read: u64,
     pub body_read: u64,
@@ -106,7 +108,9 @@ async fn play(bench: &mut Bench, case: Case) -> Verdict {
     verdict?;
     let came = Counted {
         accepted: stats.accepted.load(Relaxed),
-        refused: stats.refused_over_limit.load(Relaxed),
+        refused: stats.refused(Refusal::Connections),
+        made_room: stats.made_room.load(Relaxed),
+        malformed: stats.refused(Refusal::Malformed),
         panics: stats.panics.load(Relaxed),
         header_read: stats.timeouts(Phase::HeaderRead),
         body_read: stats.timeouts(Phase::BodyRead),

@@ -90,7 +90,7 @@ pub async fn slow_head(house: &mut House<'_>) -> Verdict {
     }
     if earlier > 0 || house.bench.one_in(2) {
         client
-            .send(b"GET / HTTP/1.1\r\nhost: drill\r\nx-slow: ")
+            .send(b"GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
             .await?;
     }
     if house.bench.one_in(3) && earlier > 0 {
@@ -118,7 +118,7 @@ pub async fn slow_body(house: &mut House<'_>) -> Verdict {
     let limit = house.server.options.body_read;
     let mut client = house.open().await?;
     client
-        .send(b"POST /echo HTTP/1.1\r\nhost: drill\r\ncontent-length: 40\r\n\r\n")
+        .send(b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40\r\n\r\n")
         .await?;
     for _ in 0..4 {
         house.bench.env.sleep(limit / 2).await;
@@ -129,7 +129,7 @@ pub async fn slow_body(house: &mut House<'_>) -> Verdict {
     agree("its connection", answer.header("connection"), None)?;
     let began = house.bench.env.now();
     client
-        .send(b"POST /echo HTTP/1.1\r\nhost: drill\r\ncontent-length: 40\r\n\r\nhalf")
+        .send(b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40\r\n\r\nhalf")
         .await?;
     let answer = client.answer(true).await?;
     let at = house.bench.env.now();
@@ -152,7 +152,7 @@ pub async fn refused_body(house: &mut House<'_>) -> Verdict {
     let chunked = house.bench.one_in(4);
     let body = vec![b'r'; len];
     if chunked {
-        let head = "POST /refuse HTTP/1.1\r\nhost: drill\r\ntransfer-encoding: chunked\r\n\r\n";
+        let head = "POST /refuse HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
         client.send(format!("{head}{len:x}\r\n").as_bytes()).await?;
         client.try_send(&body).await;
         client.try_send(b"\r\n0\r\n\r\n").await;
@@ -178,7 +178,8 @@ pub async fn refused_body(house: &mut House<'_>) -> Verdict {
     }
 }
 
-/// As many connections as there is room for; one more is refused, until one of them ends.
+/// As many connections as there is room for: one more takes the place of the longest idle one, or is refused while
+/// nobody is idle, until one of them ends.
 pub async fn crowd(house: &mut House<'_>) -> Verdict {
     let mut clients = Vec::new();
     for _ in 0..house.server.options.max_conns {
@@ -186,18 +187,32 @@ pub async fn crowd(house: &mut House<'_>) -> Verdict {
         house.ask_something(&mut client).await?;
         clients.push(client);
     }
+    let mut late = house.open().await?;
+    house.ask_something(&mut late).await?;
+    house.expected.made_room += 1;
+    let (rest, _) = clients.remove(0).end().await;
+    agree("what was said to the one that made room", rest.len(), 0)?;
+    clients.push(late);
+    for client in &mut clients {
+        client.send(b"GET / HTTP/1.1\r\nx-busy: ").await?;
+    }
+    house.bench.env.sleep(Duration::from_millis(5)).await;
     for _ in 0..house.bench.pick(1, 2) {
         let mut late = Client::new(&house.bench.env, house.server.open().await?);
         house.expected.refused += 1;
         let answer = late.answer(true).await?;
-        answer.is("one connection too many", 503, b"")?;
+        agree("one connection too many", answer.status, 503)?;
+        let body = String::from_utf8_lossy(&answer.body);
+        let told = body.contains("\"too_many_connections\"");
+        agree(&format!("its word in {body}"), told, true)?;
         agree("come back after", answer.header("retry-after"), Some("1"))?;
         agree("its connection", answer.header("connection"), Some("close"))?;
         let (rest, _) = late.end().await;
         agree("what follows it", rest.len(), 0)?;
     }
     for client in &mut clients {
-        house.ask_something(client).await?;
+        let answer = client.ask(b"1\r\nhost: localhost\r\n\r\n").await?;
+        answer.is("what was half said", 200, b"ok")?;
     }
     drop(clients.pop());
     // Its end has to be noticed.
@@ -251,7 +266,11 @@ pub async fn unsound(house: &mut House<'_>) -> Verdict {
     }
     house.ask_something(&mut client).await?;
     let answer = client.ask(b"no request\r\n\r\n").await?;
+    house.expected.malformed = 1;
     agree("what is no request", answer.status, 400)?;
+    let body = String::from_utf8_lossy(&answer.body);
+    let told = body.contains("\"malformed_request\"");
+    agree(&format!("its word in {body}"), told, true)?;
     let (rest, _) = client.end().await;
     agree("what follows it", rest.len(), 0)
 }

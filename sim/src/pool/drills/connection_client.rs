@@ -38,7 +38,7 @@ impl Answer {
 
 /// A request, with a body if there is one.
 pub fn request(method: &str, path: &str, headers: &str, body: Option<&[u8]>) -> Vec<u8> {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: drill\r\n{headers}");
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}");
     if let Some(body) = body {
         text.push_str(&format!("content-length: {}\r\n", body.len()));
     }

@@ -40,7 +40,7 @@ pub async fn streams(house: &mut House<'_>) -> Verdict {
         for _ in 0..house.bench.pick(1, 3) {
             let path = house.bench.one_of(&["/", "/slow/3000"]);
             sender.ready().await.map_err(|e| format!("http2: {e}"))?;
-            let request = http::Request::get(format!("http://drill{path}"));
+            let request = http::Request::get(format!("http://localhost{path}"));
             let request = request
                 .body(Empty::<Bytes>::new())
                 .expect("a sound request");

@@ -49,6 +49,7 @@ pub fn drill(bench: &mut Bench) -> Verdict {
         let expected = (before != after).then(|| KernelEvent::ReadinessChanged {
             ready: after.ready,
             missing: after.missing.into_iter().map(|m| m.gate).collect(),
+            degraded: after.degraded.into_iter().map(|d| d.condition).collect(),
         });
         agree("news of a change", told, expected)?;
         agree("more news", news.recv().now_or_never().flatten(), None)?;
@@ -71,5 +72,6 @@ pub fn status(gates: &BTreeMap<&str, Option<&str>>) -> ReadinessStatus {
     ReadinessStatus {
         ready: all.is_empty(),
         missing: all,
+        degraded: vec![],
     }
 }

@@ -206,7 +206,7 @@ pub fn router(env: &Env) -> Router {
 }
 
 async fn ask(conn: &mut Conn, path: &str) -> Verdict {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: drill\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let sent = conn.write_all(request.as_bytes()).await;
     sent.map_err(|error| format!("a request could not be sent: {error}"))
 }
