@@ -244,8 +244,13 @@ impl Shared {
 
     /// An idle connection is closed: with nothing in hand, its task ends at once.
     async fn make_room(&self, id: u64) {
-        while let Some(notes) = self.conns().get(id).cloned() {
-            notes.ask(Wish::Abort);
+        let inside = || {
+            self.conns()
+                .get(id)
+                .map(|notes| notes.ask(Wish::Abort))
+                .is_some()
+        };
+        while inside() {
             self.left.notified().await;
         }
         self.options.stats.made_room.fetch_add(1, Relaxed);

@@ -150,6 +150,7 @@ async fn malformed_requests_are_answered_and_closed(pair: Pair) {
     client.send("this is not HTTP\r\n\r\n").await;
     assert_eq!(client.answer().await.status(), 400);
     assert!(client.closed().await.is_empty());
+    drop(client);
     server.until_open(&pair.client, 0).await;
     // proves: KMS-7.3, DHT-7.2
     assert_eq!(server.shutdowns.counts(), [1]);

@@ -110,6 +110,7 @@ async fn expect(answer: Response, expected: Result<Vec<u8>, BodyFault>) -> Verdi
                 BodyFault::Timeout { .. } => (408, "body_timeout"),
                 BodyFault::Corrupt => (400, "body_corrupt"),
                 BodyFault::Lost => (400, "body_lost"),
+                BodyFault::Framing => (400, "malformed_chunks"),
             };
             let status = StatusCode::from_u16(status).map_err(|e| e.to_string())?;
             Told::new(status, code).check(answer, "mine").await
