@@ -58,6 +58,7 @@ pub const POINTS: points::Points = points::Points {
         "queue.wake_passed_on",
         "readiness.lost",
         "serve.cut_at_close",
+        "serve.made_room",
         "serve.panicked",
         "shutdown.asked_late",
         "shutdown.asked_twice",
