@@ -239,7 +239,7 @@ fn what_is_no_http_is_told_so_with_a_problem() {
     each("no-http", &[], |kind, addr| {
         let head = format!("POST {} HTTP/1.1\r\nhost: {addr}\r\n", kind.api);
         let json = format!("{head}content-type: application/json\r\n");
-        let huge = "y".repeat(100_000);
+        let huge = "y".repeat(300_000);
         for (bytes, status, code) in [
             ("no request\r\n\r\n".to_owned(), 400, "malformed_request"),
             (

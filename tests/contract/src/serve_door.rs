@@ -151,7 +151,7 @@ async fn http2_names_are_checked_as_well(pair: Pair) {
 async fn what_is_no_http_gets_a_problem_and_is_counted(pair: Pair) {
     let server = Server::start(&pair, hello(), ServeOptions::default()).await;
     let many = "x: y\r\n".repeat(200);
-    let huge = format!("x: {}\r\n", "y".repeat(100_000));
+    let huge = format!("x: {}\r\n", "y".repeat(300_000));
     let head = "GET / HTTP/1.1\r\nhost: localhost\r\n";
     let cases = [
         ("no request\r\n\r\n".to_owned(), 400, "malformed_request"),
