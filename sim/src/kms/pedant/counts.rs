@@ -87,7 +87,11 @@ pub async fn compare(s: &mut Session<'_>) -> Verdict {
     metrics(s).await?;
     status(s).await?;
     let ready = s.wire.send(&Ask::get("/readyz"), true).await?;
-    ready.done(200, &json!({ "ready": true, "missing": [] }), &[])?;
+    ready.done(
+        200,
+        &json!({ "ready": true, "missing": [], "degraded": [] }),
+        &[],
+    )?;
     let healthy = s.wire.send(&Ask::get("/healthz"), true).await?;
     healthy.must(healthy.status == 200 && healthy.bytes == "ok\n", "ok")?;
     let version = s.wire.send(&Ask::get("/version"), true).await?;
@@ -136,7 +140,7 @@ async fn status(s: &Session<'_>) -> Verdict {
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_ms": came["uptime_ms"],
         "state": "running",
-        "readiness": { "ready": true, "missing": [] },
+        "readiness": { "ready": true, "missing": [], "degraded": [] },
         "queues": queues(s, came),
         "tasks": tasks(s),
     });

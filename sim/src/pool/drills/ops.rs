@@ -262,7 +262,7 @@ impl House {
         if self.gates.is_empty() {
             missing.push(json!({"gate": "any", "reason": "no gate is declared"}));
         }
-        json!({"ready": missing.is_empty(), "missing": missing})
+        json!({"ready": missing.is_empty(), "missing": missing, "degraded": []})
     }
 
     fn status(&self, ready: Value) -> Value {
