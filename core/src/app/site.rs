@@ -17,8 +17,8 @@ use crate::{
     front::front,
     ops::{self, Admin, Ops, Reload},
     readiness::Readiness,
-    shutdown::Shutdown,
     serve::ServeStats,
+    shutdown::Shutdown,
     telemetry::Telemetry,
 };
 
