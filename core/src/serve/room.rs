@@ -103,8 +103,11 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// From where, and since when they are idle.
+    type Guests<'a> = &'a [(&'a str, Option<u64>)];
+
     /// Guests are the instant since when they are idle.
-    fn room(max: usize, per_peer: usize, guests: &[(&str, Option<u64>)]) -> Room<Option<u64>> {
+    fn room(max: usize, per_peer: usize, guests: Guests<'_>) -> Room<Option<u64>> {
         let mut room = Room::new(max, per_peer);
         for (id, (peer, idle)) in (0..).zip(guests) {
             room.enter(id, ip(peer), *idle);
@@ -116,7 +119,7 @@ mod tests {
     fn the_longest_idle_one_makes_room_and_nobody_busy_does() {
         use Verdict::{Enters, Full, PeerFull, Replaces};
         let (a, b) = ("10.0.0.1", "10.0.0.2");
-        let cases: &[(usize, usize, &[(&str, Option<u64>)], Verdict)] = &[
+        let cases: &[(usize, usize, Guests<'_>, Verdict)] = &[
             (2, 0, &[], Enters),
             (2, 0, &[(b, Some(1))], Enters),
             (2, 0, &[(b, Some(5)), (b, Some(3))], Replaces(1)),
