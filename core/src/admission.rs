@@ -20,9 +20,10 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 pub use body::GuardedBody;
+pub(crate) use in_flight::HeldBody;
 pub use in_flight::{InFlight, Permit};
 pub use inflate::{InflateLimits, Inflater};
-pub use rate::TokenBucket;
+pub use rate::{TokenBucket, Tokens};
 pub use settings::AdmissionConfig;
 
 use crate::{
@@ -249,9 +250,7 @@ impl Admission {
     ) -> Response {
         match self.env.timeout_at(deadline.instant(), answer).await {
             // A response is in flight until its body has been sent, or given up.
-            Ok(Ok(response)) => {
-                response.map(|body| Body::new(in_flight::HeldBody::new(body, permit)))
-            }
+            Ok(Ok(response)) => response.map(|body| Body::new(HeldBody::new(body, permit))),
             Ok(Err(never)) => match never {},
             Err(_) => self.deadline_exceeded().into_response(),
         }

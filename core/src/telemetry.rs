@@ -71,6 +71,9 @@ pub struct Kernel {
     pub auth_failures: Counters,
     pub auth_refreshes: Counters,
     pub ops_actions: Counters,
+    /// `{op, outcome}`: what came of each request to others, or what was in its way.
+    pub outbound_requests: Counters,
+    pub outbound_breaker_opened: Counters,
     pub deadline_header_malformed: Count,
 }
 
@@ -335,7 +338,7 @@ const fn counter(name: &'static str, labels: &'static [&'static str], help: &'st
 }
 
 /// What every service counts, besides what is read on export.
-const KERNEL: [Spec; 8] = [
+const KERNEL: [Spec; 10] = [
     counter(
         "io_timeouts_total",
         &["op"],
@@ -368,6 +371,16 @@ const KERNEL: [Spec; 8] = [
         &["action", "result"],
         "Reloads and shutdowns asked for over HTTP",
     ),
+    counter(
+        "outbound_requests_total",
+        &["op", "outcome"],
+        "Requests to other services by what came of them, refused ones included",
+    ),
+    counter(
+        "outbound_breaker_opened_total",
+        &["op"],
+        "Destinations that were left alone because they failed too often",
+    ),
 ];
 
 impl Kernel {
@@ -382,6 +395,8 @@ impl Kernel {
             auth,
             refreshes,
             ops,
+            outbound,
+            opened,
         ] = KERNEL;
         Kernel {
             // Exported together with the refusals of queues, hence not registered on its own.
@@ -397,6 +412,8 @@ impl Kernel {
             auth_failures: made(auth, 32),
             auth_refreshes: made(refreshes, 16),
             ops_actions: made(ops, 8),
+            outbound_requests: made(outbound, 96),
+            outbound_breaker_opened: made(opened, 16),
             deadline_header_malformed: Count::default(),
         }
     }

@@ -52,13 +52,13 @@ impl Drop for Permit {
 }
 
 /// A response body that keeps its request's permit until it ends.
-pub(super) struct HeldBody {
+pub(crate) struct HeldBody {
     body: Body,
     permit: Option<Permit>,
 }
 
 impl HeldBody {
-    pub(super) fn new(body: Body, permit: Permit) -> Self {
+    pub(crate) fn new(body: Body, permit: Permit) -> Self {
         HeldBody {
             body,
             permit: Some(permit),

@@ -1,131 +1,41 @@
-//! The circuit breakers: a peer that times out again and again is left alone for a while, then tried with care.
+//! The circuit breakers of a node's peers.
 //!
-//! Pure: `now` is an argument. Always: a peer is asked freely until `failures` timeouts in a row; then not at all
-//! until its time is over; then by at most `probes` requests at once until one of them is answered. Only peers
-//! in trouble are remembered, and no more than `peers` of them: a forgotten one is asked freely again.
+//! Pure: `now` is an argument. Always: only peers in trouble are remembered, and no more than so many of them: a
+//! forgotten one is asked freely again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use ron_core::outbound::breaker::Breaker;
+pub use ron_core::outbound::breaker::{Ask, BreakerRules};
 
 use crate::{few::FewMap, id::Id};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerRules {
-    /// Timeouts in a row that open it; 0 switches breakers off.
-    pub failures: u32,
-    /// How long it stays open at first; twice as long each time a probe fails.
-    pub open: Duration,
-    pub open_max: Duration,
-    /// Requests at once while half open, 1 to 3.
-    pub probes: u8,
-    /// Peers in trouble that are remembered.
-    pub peers: usize,
-}
+/// Peers in trouble that a node remembers.
+pub const PEERS: usize = 64;
 
 /// The breakers of all peers.
 #[derive(Clone, Debug)]
 pub struct Breakers {
     rules: BreakerRules,
+    most: usize,
     peers: FewMap<Id, Breaker>,
 }
 
-/// Whether a peer may be asked. Who may asks, and reports what came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    Freely,
-    /// As one of the few that find out whether it is back.
-    AsProbe,
-    /// Not before this.
-    Not {
-        until: Instant,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Breaker {
-    state: State,
-    /// When it last changed for the worse.
-    at: Instant,
-}
-
-impl Breaker {
-    fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed { .. })
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Closed { failures: u32 },
-    Open { times: u32 },
-    HalfOpen { times: u32, probing: u8 },
-}
-
-impl Default for BreakerRules {
-    fn default() -> Self {
-        BreakerRules {
-            failures: 5,
-            open: Duration::from_secs(5),
-            open_max: Duration::from_secs(60),
-            probes: 1,
-            peers: 64,
-        }
-    }
-}
-
-impl BreakerRules {
-    fn probes(&self) -> u8 {
-        self.probes.clamp(1, 3)
-    }
-
-    fn open_for(&self, times: u32) -> Duration {
-        let doubled = self
-            .open
-            .saturating_mul(1 << times.saturating_sub(1).min(16));
-        doubled.min(self.open_max.max(self.open))
-    }
-}
-
 impl Breakers {
-    pub fn new(rules: BreakerRules) -> Breakers {
+    /// Zero failures in the rules switch breakers off.
+    pub fn new(rules: BreakerRules, most: usize) -> Breakers {
         Breakers {
             rules,
+            most,
             peers: FewMap::new(),
         }
     }
 
     /// Counts a probe if it is one.
     pub fn ask(&mut self, peer: &Id, now: Instant) -> Ask {
-        let rules = self.rules;
-        let Some(breaker) = self.peers.get_mut(peer) else {
-            return Ask::Freely;
-        };
-        match &mut breaker.state {
-            State::Closed { .. } => Ask::Freely,
-            State::Open { times } => {
-                let until = breaker.at + rules.open_for(*times);
-                if now < until {
-                    return Ask::Not { until };
-                }
-                breaker.state = State::HalfOpen {
-                    times: *times,
-                    probing: 1,
-                };
-                breaker.at = now;
-                Ask::AsProbe
-            }
-            State::HalfOpen { times, probing } => {
-                // A probe that was never reported does not keep the peer away for ever.
-                let until = breaker.at + rules.open_for(*times);
-                if now >= until {
-                    *probing = 0;
-                }
-                if *probing >= rules.probes() {
-                    return Ask::Not { until };
-                }
-                *probing += 1;
-                breaker.at = now;
-                Ask::AsProbe
-            }
+        match self.peers.get_mut(peer) {
+            Some(breaker) => breaker.ask(&self.rules, now),
+            None => Ask::Freely,
         }
     }
 
@@ -140,42 +50,23 @@ impl Breakers {
             return;
         }
         let old = self.rules.open_max;
-        let counts = |b: &Breaker| !b.is_closed() || now.saturating_duration_since(b.at) < old;
+        let counts = |b: &Breaker| !b.is_closed() || now.saturating_duration_since(b.since()) < old;
         self.peers.retain(|_, breaker| counts(breaker));
     }
 
     /// It did not. True if that opened its breaker.
-    pub fn handle_timeout(&mut self, peer: &Id, now: Instant) -> bool {
+    pub fn handle_timeout(&mut self, peer: &Id, asked: Ask, now: Instant) -> bool {
         if self.rules.failures == 0 {
             return false;
         }
         let rules = self.rules;
-        let breaker = self.remember(peer, now);
-        let times = match &mut breaker.state {
-            State::Closed { failures } => {
-                *failures = failures.saturating_add(1);
-                breaker.at = now;
-                if *failures < rules.failures {
-                    return false;
-                }
-                1
-            }
-            // Of a request that left before it opened.
-            State::Open { .. } => return false,
-            State::HalfOpen { times, .. } => times.saturating_add(1),
-        };
-        breaker.state = State::Open { times };
-        breaker.at = now;
-        true
+        self.remember(peer, now).handle_failure(&rules, asked, now)
     }
 
     /// The request was given up before anything was learnt from it.
     pub fn handle_cancelled(&mut self, peer: &Id, asked: Ask) {
-        if let Some(breaker) = self.peers.get_mut(peer)
-            && let State::HalfOpen { probing, .. } = &mut breaker.state
-            && asked == Ask::AsProbe
-        {
-            *probing = probing.saturating_sub(1);
+        if let Some(breaker) = self.peers.get_mut(peer) {
+            breaker.handle_cancelled(asked);
         }
     }
 
@@ -190,14 +81,13 @@ impl Breakers {
 
     /// Peers that are not asked freely.
     pub fn open(&self) -> usize {
-        let troubled = |b: &&Breaker| !b.is_closed();
-        self.peers.values().filter(troubled).count()
+        self.peers.values().filter(|b| !b.is_closed()).count()
     }
 
     /// Its breaker, made in the place of the one of least use if there are too many.
     fn remember(&mut self, peer: &Id, now: Instant) -> &mut Breaker {
-        if !self.peers.contains_key(peer) && self.peers.len() >= self.rules.peers.max(1) {
-            let use_of = |b: &Breaker| (!b.is_closed(), b.at);
+        if !self.peers.contains_key(peer) && self.peers.len() >= self.most.max(1) {
+            let use_of = |b: &Breaker| (!b.is_closed(), b.since());
             let least = self
                 .peers
                 .iter()
@@ -207,16 +97,14 @@ impl Breakers {
                 self.peers.remove(&least);
             }
         }
-        let new = Breaker {
-            state: State::Closed { failures: 0 },
-            at: now,
-        };
-        self.peers.get_or_insert(*peer, new)
+        self.peers.get_or_insert(*peer, Breaker::new(now))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -227,7 +115,6 @@ mod tests {
         BreakerRules {
             failures: 3,
             probes: 2,
-            peers: 4,
             ..BreakerRules::default()
         }
     }
@@ -248,15 +135,15 @@ mod tests {
     #[test]
     fn consecutive_timeouts_open_it_and_a_few_probes_close_it() {
         let now = start();
-        let mut breakers = Breakers::new(rules());
+        let mut breakers = Breakers::new(rules(), 4);
         // Not in a row.
         for _ in 0..5 {
-            assert!(!breakers.handle_timeout(&PEER, now));
-            assert!(!breakers.handle_timeout(&PEER, now));
+            assert!(!breakers.handle_timeout(&PEER, Ask::Freely, now));
+            assert!(!breakers.handle_timeout(&PEER, Ask::Freely, now));
             breakers.handle_answer(&PEER);
         }
         let opened: Vec<bool> = (0..4)
-            .map(|_| breakers.handle_timeout(&PEER, now))
+            .map(|_| breakers.handle_timeout(&PEER, Ask::Freely, now))
             .collect();
         assert_eq!(opened, [false, false, true, false]);
         let until = now + secs(5);
@@ -271,7 +158,7 @@ mod tests {
         assert!(matches!(asked[2..], [Ask::Not { .. }, Ask::Not { .. }]));
 
         // A failed probe: twice as long.
-        assert!(breakers.handle_timeout(&PEER, until));
+        assert!(breakers.handle_timeout(&PEER, Ask::AsProbe, until));
         let longer = until + secs(10);
         assert_eq!(
             breakers.ask(&PEER, until + secs(9)),
@@ -288,63 +175,31 @@ mod tests {
     fn one_to_three_probes_whatever_is_configured() {
         for (configured, allowed) in [(0, 1), (1, 1), (3, 3), (200, 3)] {
             let now = start();
-            let mut breakers = Breakers::new(BreakerRules {
-                probes: configured,
-                failures: 1,
-                ..rules()
-            });
-            breakers.handle_timeout(&PEER, now);
+            let mut breakers = Breakers::new(
+                BreakerRules {
+                    probes: configured,
+                    failures: 1,
+                    ..rules()
+                },
+                4,
+            );
+            breakers.handle_timeout(&PEER, Ask::Freely, now);
             let asks = (0..10).map(|_| breakers.ask(&PEER, now + secs(6)));
             assert_eq!(asks.filter(|ask| *ask == Ask::AsProbe).count(), allowed);
         }
     }
 
     #[test]
-    fn a_probe_that_was_given_up_or_lost_makes_room_for_another() {
-        let now = start();
-        let mut breakers = Breakers::new(BreakerRules {
-            probes: 1,
-            failures: 1,
-            ..rules()
-        });
-        breakers.handle_timeout(&PEER, now);
-        let later = now + secs(5);
-        let probe = breakers.ask(&PEER, later);
-        assert!(matches!(breakers.ask(&PEER, later), Ask::Not { .. }));
-        breakers.handle_cancelled(&PEER, Ask::Freely);
-        assert!(matches!(breakers.ask(&PEER, later), Ask::Not { .. }));
-        breakers.handle_cancelled(&PEER, probe);
-        assert_eq!(breakers.ask(&PEER, later), Ask::AsProbe);
-        let lost = later + secs(5);
-        assert_eq!(breakers.ask(&PEER, lost), Ask::AsProbe);
-    }
-
-    #[test]
-    fn it_stays_open_no_longer_than_the_longest_time() {
-        let mut now = start();
-        let mut breakers = Breakers::new(BreakerRules {
-            failures: 1,
-            ..rules()
-        });
-        for _ in 0..100 {
-            breakers.handle_timeout(&PEER, now);
-            let Ask::Not { until } = breakers.ask(&PEER, now) else {
-                panic!("it is closed");
-            };
-            assert!(until <= now + secs(60));
-            now = until;
-            assert_eq!(breakers.ask(&PEER, now), Ask::AsProbe);
-        }
-    }
-
-    #[test]
     fn switched_off_it_remembers_nobody() {
-        let mut breakers = Breakers::new(BreakerRules {
-            failures: 0,
-            ..rules()
-        });
+        let mut breakers = Breakers::new(
+            BreakerRules {
+                failures: 0,
+                ..rules()
+            },
+            4,
+        );
         for _ in 0..100 {
-            assert!(!breakers.handle_timeout(&PEER, start()));
+            assert!(!breakers.handle_timeout(&PEER, Ask::Freely, start()));
         }
         assert!(breakers.is_empty());
     }
@@ -357,7 +212,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..8, 0_u8..4, 0_u64..4000), 0..200),
         ) {
             let mut now = start();
-            let mut breakers = Breakers::new(rules());
+            let mut breakers = Breakers::new(rules(), 4);
             // By the test's own account: timeouts in a row.
             let mut fails = [0_u32; 8];
             for (n, what, passed_ms) in steps {
@@ -375,7 +230,8 @@ mod tests {
                         prop_assert_eq!(breakers.ask(&peer, now), Ask::Freely);
                     }
                     _ => {
-                        let opened = breakers.handle_timeout(&peer, now);
+                        let asked = breakers.ask(&peer, now);
+                        let opened = breakers.handle_timeout(&peer, asked, now);
                         fails[n] += 1;
                         prop_assert!(!opened || fails[n] >= 3);
                     }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ron_core::lock::RankedMutex;
+use ron_core::{admission::Tokens, lock::RankedMutex};
 
 use crate::{few::FewMap, id::Id, metrics::COUNTERS_LOCK};
 
@@ -86,15 +86,6 @@ struct Share {
     bytes: Tokens,
     in_flight: u32,
 }
-
-/// In billionths, so that a nanosecond adds exactly the rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tokens {
-    level: i64,
-    at_ns: u64,
-}
-
-const TOKEN: i64 = 1_000_000_000;
 
 /// When only others' ends will make room.
 const COME_BACK_AFTER: Duration = Duration::from_millis(100);
@@ -306,8 +297,8 @@ impl Share {
             return Err((Part::InFlight, COME_BACK_AFTER));
         }
         let (requests, of_bytes) = (limits.requests_per_s, limits.bytes_per_s);
-        self.requests.refill(requests, now_ns);
-        self.bytes.refill(of_bytes, now_ns);
+        self.requests.refill(requests, requests, now_ns);
+        self.bytes.refill(of_bytes, of_bytes, now_ns);
         self.requests
             .has(requests, 1)
             .map_err(|wait| (Part::Requests, wait))?;
@@ -319,52 +310,22 @@ impl Share {
     /// After a check at the same time.
     fn take(&mut self, limits: &Limits, bytes: u32) {
         self.in_flight += 1;
-        self.requests.level -= TOKEN;
-        self.bytes.level -= TOKEN * i64::from(bytes.min(limits.bytes_per_s));
+        self.requests.take(1);
+        self.bytes.take(bytes.min(limits.bytes_per_s));
     }
 
     fn charge(&mut self, limits: &Limits, now_ns: u64, bytes: u32) {
-        self.bytes.refill(limits.bytes_per_s, now_ns);
-        let full = TOKEN * i64::from(limits.bytes_per_s);
-        let cost = TOKEN * i64::from(bytes);
-        self.bytes.level = self.bytes.level.saturating_sub(cost).max(-full);
+        let of_bytes = limits.bytes_per_s;
+        self.bytes.refill(of_bytes, of_bytes, now_ns);
+        self.bytes.owe(bytes, of_bytes);
     }
 
     /// It is as if it had never asked.
     fn rests(&mut self, limits: &Limits, now_ns: u64) -> bool {
-        self.requests.refill(limits.requests_per_s, now_ns);
-        self.bytes.refill(limits.bytes_per_s, now_ns);
-        self.in_flight == 0
-            && self.requests.level == TOKEN * i64::from(limits.requests_per_s)
-            && self.bytes.level == TOKEN * i64::from(limits.bytes_per_s)
-    }
-}
-
-impl Tokens {
-    fn full(per_s: u32, at_ns: u64) -> Tokens {
-        Tokens {
-            level: TOKEN * i64::from(per_s),
-            at_ns,
-        }
-    }
-
-    fn refill(&mut self, per_s: u32, now_ns: u64) {
-        let passed = i128::from(now_ns.saturating_sub(self.at_ns));
-        let gained = passed * i128::from(per_s);
-        let full = i128::from(TOKEN) * i128::from(per_s);
-        self.level = (i128::from(self.level) + gained).min(full) as i64;
-        self.at_ns = now_ns;
-    }
-
-    /// So many are there, or will be after so long.
-    fn has(&self, per_s: u32, tokens: u32) -> Result<(), Duration> {
-        let missing = TOKEN * i64::from(tokens) - self.level;
-        if missing <= 0 {
-            return Ok(());
-        }
-        Err(Duration::from_nanos(
-            (missing as u64).div_ceil(u64::from(per_s)),
-        ))
+        let (requests, of_bytes) = (limits.requests_per_s, limits.bytes_per_s);
+        self.requests.refill(requests, requests, now_ns);
+        self.bytes.refill(of_bytes, of_bytes, now_ns);
+        self.in_flight == 0 && self.requests.is_full(requests) && self.bytes.is_full(of_bytes)
     }
 }
 

@@ -17,9 +17,15 @@ use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 use ron_core::{
     Env,
-    outbound::{AddressPolicy, ClientPem, Egress, Exactly, TlsIdentity, WrongLength},
+    backoff::Backoff,
+    deadline::Deadline,
+    outbound::{
+        AddressPolicy, BreakerRules, CallError, Client, ClientPem, ClientRules, Egress, Exactly,
+        OutboundLimits, RetryRules, TlsIdentity, WrongLength,
+    },
     seam::{Conn, HttpError, Listener},
     serve::ServeOptions,
+    telemetry::Telemetry,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -48,6 +54,8 @@ list!("http":
     a_streamed_body_arrives_whole_with_its_length_if_that_is_known,
     a_streamed_body_is_asked_for_no_faster_than_it_is_taken,
     a_streamed_body_that_breaks_off_is_never_seen_as_whole,
+    a_client_asks_again_until_the_server_is_there,
+    a_client_leaves_a_dead_server_alone_and_finds_it_when_it_is_back,
 );
 
 fn post(url: &str) -> http::Request<Bytes> {
@@ -543,4 +551,69 @@ async fn a_streamed_body_that_breaks_off_is_never_seen_as_whole(pair: Pair) {
             Some(length) => assert!(body < length, "{body} of {length}"),
         }
     }
+}
+
+fn client(env: &Env, attempts: u32) -> Client {
+    let rules = ClientRules {
+        retry: RetryRules {
+            attempts,
+            backoff: Backoff::band(SHORT / 2, SHORT, SHORT),
+            attempt_timeout: None,
+        },
+        breaker: BreakerRules {
+            failures: 20,
+            open: 2 * SHORT,
+            ..BreakerRules::default()
+        },
+        limits: OutboundLimits::default(),
+    };
+    let telemetry = Telemetry::new("case", "");
+    Client::new(env, &telemetry, "case", Egress::default(), rules)
+}
+
+/// An address that nobody listens at, for now.
+async fn nobody_at(pair: &Pair) -> (std::net::SocketAddr, String) {
+    let (listener, url) = listen(pair).await;
+    (listener.local_addr().unwrap(), url)
+}
+
+async fn answer_one(listener: Box<dyn Listener>) -> Conn {
+    let (mut conn, _) = listener.accept().await.unwrap();
+    read_head(&mut conn).await;
+    let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+    conn.write_all(answer).await.unwrap();
+    conn
+}
+
+async fn a_client_asks_again_until_the_server_is_there(pair: Pair) {
+    let (addr, url) = nobody_at(&pair).await;
+    let client = client(&pair.client, 19);
+    let late = async {
+        pair.server.sleep(3 * SHORT).await;
+        answer_one(pair.server.listen(addr).await.unwrap()).await
+    };
+    let deadline = Deadline::at(soon(&pair.client));
+    let call = client.call(get_request(&url), deadline);
+    let (answer, _conn) = tokio::join!(biased; call, late);
+    assert_eq!(answer.unwrap().status(), 204);
+}
+
+async fn a_client_leaves_a_dead_server_alone_and_finds_it_when_it_is_back(pair: Pair) {
+    let (addr, url) = nobody_at(&pair).await;
+    let client = client(&pair.client, 1);
+    let deadline = Deadline::at(soon(&pair.client));
+    let call = || client.call(get_request(&url), deadline);
+    for _ in 0..20 {
+        let error = call().await.unwrap_err();
+        assert!(!error.outcome_unknown());
+        assert!(matches!(error, CallError::Failed { .. }), "{error:?}");
+    }
+    let listener = pair.server.listen(addr).await.unwrap();
+    // It is back, and nobody knows yet.
+    let CallError::Refused { retry_after, .. } = call().await.unwrap_err() else {
+        panic!("the breaker is closed");
+    };
+    pair.client.sleep(retry_after).await;
+    let (answer, _conn) = tokio::join!(biased; call(), answer_one(listener));
+    assert_eq!(answer.unwrap().status(), 204);
 }

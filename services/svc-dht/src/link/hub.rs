@@ -27,7 +27,7 @@ use super::{
     stats::LinkStats,
 };
 use crate::{
-    breaker::{Ask, Breakers},
+    breaker::{self, Ask, Breakers},
     connection::Connection,
     contact::Contact,
     id::Id,
@@ -85,7 +85,7 @@ impl Hub {
         Hub {
             started,
             limiter: SharedLimiter::new(rules.limits, started),
-            breakers: RankedMutex::new(BREAKERS_LOCK, Breakers::new(rules.breaker)),
+            breakers: RankedMutex::new(BREAKERS_LOCK, Breakers::new(rules.breaker, breaker::PEERS)),
             env,
             identity,
             rules,
@@ -157,7 +157,7 @@ impl Hub {
                 breakers.handle_answer(peer);
                 false
             }
-            Some(false) => breakers.handle_timeout(peer, now),
+            Some(false) => breakers.handle_timeout(peer, asked, now),
             None => {
                 breakers.handle_cancelled(peer, asked);
                 false
