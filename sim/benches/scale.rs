@@ -83,7 +83,7 @@ fn figure(name: &str, count: usize, make: Make) {
     let thread = std::thread::spawn(move || {
         Simulation::new(1).block_on(async {
             let recorder = Recorder::new(Vec::new(), false, false);
-            let world = World::new(1, Link::default(), recorder, None);
+            let world = World::new(1, Link::default(), recorder);
             let before = resident();
             let kept = make(world.clone(), count).await;
             let grown = resident().saturating_sub(before);

@@ -69,32 +69,22 @@ fn dispatch(args: &[String]) -> Result<ExitCode, Wrong> {
     }
     match command.as_str() {
         "list" => list(&root, &Args::parse(rest, &[])?),
-        "run" => run_one(
-            &root,
-            &Args::parse(rest, &["--seed", "--trace", "--plant", "--mutant"])?,
-        ),
+        "run" => run_one(&root, &Args::parse(rest, &["--seed", "--trace", "--bug"])?),
         "sweep" => sweep_all(
             &root,
-            &Args::parse(
-                rest,
-                &[
-                    "--seeds", "--jobs", "--first", "--report", "--plant", "--mutant",
-                ],
-            )?,
+            &Args::parse(rest, &["--seeds", "--jobs", "--first", "--report", "--bug"])?,
         ),
-        "shrink" => shrink_one(
-            &root,
-            &Args::parse(rest, &["--seed", "--plant", "--mutant"])?,
-        ),
-        "replay" => replay_bug(&root, &Args::parse(rest, &["--plant", "--mutant"])?),
+        "shrink" => shrink_one(&root, &Args::parse(rest, &["--seed", "--bug"])?),
+        "replay" => replay_bug(&root, &Args::parse(rest, &["--bug"])?),
         "coverage" => cli_gates::coverage(&root, &Args::parse(rest, &["--seeds", "--jobs"])?),
-        "mutants" => {
-            cli_gates::mutants(&root, &Args::parse(rest, &["--jobs", "--runs", "--hunts"])?)
-        }
+        "mutants" => cli_gates::mutants(
+            &root,
+            &Args::parse(rest, &["--jobs", "--runs", "--hunts", "--table"])?,
+        ),
         "wake" => cli_gates::wake(&Args::parse(rest, &[])?),
         "explain" => explain::explain(
             &root,
-            &Args::parse(rest, &["--seed", "--html", "--perfetto", "--plant"])?,
+            &Args::parse(rest, &["--seed", "--html", "--perfetto", "--bug"])?,
         ),
         "models" => models::check_all(&Args::parse(rest, &[])?),
         "explore" => models::explore(&Args::parse(rest, &["--port"])?),
@@ -179,8 +169,7 @@ fn run_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let watch = Watch {
         echo: true,
         keep_lines: trace_file.is_some(),
-        plant: args.value("--plant").map(str::to_owned),
-        mutant: args.value("--mutant").map(str::to_owned),
+        bug: args.value("--bug").map(str::to_owned),
         ..Watch::default()
     };
     let run = run::run(&scenario, seed, &watch);
@@ -231,8 +220,7 @@ fn shrink_one(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         commit()
     );
     let watch = Watch {
-        plant: args.value("--plant").map(str::to_owned),
-        mutant: args.value("--mutant").map(str::to_owned),
+        bug: args.value("--bug").map(str::to_owned),
         ..Watch::default()
     };
     let run = run::run(&scenario, seed, &watch);
@@ -288,8 +276,7 @@ fn replay_bug(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
     let bug = Bug::load(Path::new(file))?;
     let watch = Watch {
         echo: true,
-        plant: args.value("--plant").map(str::to_owned),
-        mutant: args.value("--mutant").map(str::to_owned),
+        bug: args.value("--bug").map(str::to_owned),
         ..Watch::default()
     };
     let (scenario, run) = bug.replay(root, &watch)?;
@@ -329,8 +316,7 @@ fn sweep_all(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         first_seed: args.number("--first")?.unwrap_or(1),
         jobs: args.jobs()?,
         progress: true,
-        plant: args.value("--plant").map(str::to_owned),
-        mutant: args.value("--mutant").map(str::to_owned),
+        bug: args.value("--bug").map(str::to_owned),
         stop: interrupt::flag(),
     };
     if sweep.seeds == 0 {
@@ -465,7 +451,7 @@ impl Args {
             if !allowed.contains(&flag) {
                 let known: Vec<_> = allowed
                     .iter()
-                    .filter(|f| !["--plant", "--mutant"].contains(f))
+                    .filter(|f| !["--bug"].contains(f))
                     .copied()
                     .collect();
                 let known = if known.is_empty() {

@@ -54,9 +54,9 @@ pub struct Parts {
 /// How many events are shown before and after the parting.
 const AROUND: usize = 5;
 
-pub fn explain(scenario: &Scenario, seed: u64, plan: &Plan, plant: Option<&str>) -> Explanation {
+pub fn explain(scenario: &Scenario, seed: u64, plan: &Plan, bug: Option<&str>) -> Explanation {
     let watch = Watch {
-        plant: plant.map(str::to_owned),
+        bug: bug.map(str::to_owned),
         detail: true,
         ..Watch::default()
     };

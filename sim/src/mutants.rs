@@ -65,27 +65,28 @@ impl Hunted {
         hunts[hunts.len() / 2].as_ref()
     }
 
+    /// The law and the scenario that caught it most often.
+    fn catcher(&self) -> (&str, &str) {
+        let mut by: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for catch in self.hunts.iter().flatten() {
+            *by.entry((catch.oracle, &catch.scenario)).or_default() += 1;
+        }
+        by.into_iter()
+            .max_by_key(|(_, count)| *count)
+            .map_or(("", ""), |(who, _)| who)
+    }
+
     /// One line: who caught it where, and how fast.
     pub fn line(&self) -> String {
-        let name = &self.name;
+        let (name, (oracle, scenario)) = (&self.name, self.catcher());
         let Some(median) = self.median() else {
             let missed = self.hunts.iter().filter(|hunt| hunt.is_none()).count();
             let hunts = self.hunts.len();
             return format!("{name:<34} MISSED in {missed} of {hunts} hunts");
         };
-        let catches = self.hunts.iter().flatten();
-        let mut by: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for catch in catches {
-            *by.entry((catch.oracle, &catch.scenario)).or_default() += 1;
-        }
-        let (oracle, scenario) = by
-            .iter()
-            .max_by_key(|(_, count)| **count)
-            .map_or(("", ""), |(who, _)| *who);
-        let told = if self.caught() {
-            ""
-        } else {
-            "  MISSED in some"
+        let told = match self.caught() {
+            true => "",
+            false => "  MISSED in some",
         };
         format!(
             "{name:<34} {oracle:<28} {scenario:<26} {:>5} runs {:>8.2} s{told}",
@@ -93,10 +94,22 @@ impl Hunted {
             median.took.as_secs_f64()
         )
     }
+
+    /// The same, as a row of a table.
+    pub fn row(&self) -> String {
+        let (name, (oracle, scenario)) = (&self.name, self.catcher());
+        match self.median().filter(|_| self.caught()) {
+            Some(Catch { runs, took, .. }) => {
+                let seconds = took.as_secs_f64();
+                format!("| `{name}` | `{oracle}` | {scenario} | {runs} | {seconds:.2} |\n")
+            }
+            None => format!("| `{name}` | MISSED | | | |\n"),
+        }
+    }
 }
 
-/// The scenarios that are there for a bug: a service's own, or else those of no service and those of the service that uses
-/// most of the kernel.
+/// The scenarios that are there for a bug: a service's own, or else those of no service and, for one of the kernel, those of
+/// the service that uses most of it.
 fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
     let Some(mutant) = mutant else {
         return scenarios.to_vec();
@@ -104,10 +117,12 @@ fn grounds(scenarios: &[Scenario], mutant: Option<&str>) -> Vec<Scenario> {
     let part = mutant.split('.').next().unwrap_or_default();
     let own = format!("{part}/");
     let of_service = scenarios.iter().any(|s| s.name.starts_with(&own));
+    let of_exemplar = EXEMPLAR.contains(&part);
     let has = |scenario: &&Scenario| match of_service {
         true => scenario.name.starts_with(&own),
         false => {
-            !scenario::is_of_a_service(&scenario.name) || scenario.name.starts_with(MOST_OF_KERNEL)
+            !scenario::is_of_a_service(&scenario.name)
+                || !of_exemplar && scenario.name.starts_with(MOST_OF_KERNEL)
         }
     };
     scenarios.iter().filter(has).cloned().collect()
@@ -133,6 +148,9 @@ pub fn wakes(law: &str, scenario: &str, with_bug: &Watch) -> Option<u64> {
 
 /// Begins the names of scenarios whose service uses more of the kernel than any other.
 const MOST_OF_KERNEL: &str = "kms/";
+
+/// Parts that only the scenarios of no service have: the exemplar service and its clients.
+const EXEMPLAR: [&str; 2] = ["pool", "client"];
 
 /// Hunts one bug; `None` hunts for false alarms in the tree as it is.
 pub fn hunt(scenarios: &[Scenario], mutant: Option<&str>, effort: Effort) -> Hunted {
@@ -170,12 +188,12 @@ fn hunt_from(
     let begin = Instant::now();
     let (next, best) = (AtomicU64::new(0), Mutex::new(None::<Catch>));
     let watch = Watch {
-        mutant: mutant.map(str::to_owned),
+        bug: mutant.map(str::to_owned),
         give_up_after: Some(Duration::from_secs(20)),
         ..Watch::default()
     };
     let clean = Watch {
-        mutant: None,
+        bug: None,
         ..watch.clone()
     };
     let count = scenarios.len() as u64;
@@ -242,10 +260,14 @@ mod tests {
         assert!(all.caught());
         assert_eq!(all.median().map(|c| c.runs), Some(4));
         assert!(all.line().contains("queue.conserves"));
+        assert!(
+            all.row()
+                .starts_with("| `x` | `queue.conserves` | queue-saturation | 4 |")
+        );
         let some = hunted(vec![catch(9), None, catch(4)]);
         assert!(!some.caught());
         assert_eq!(some.median().map(|c| c.runs), Some(9));
-        assert!(some.line().contains("MISSED"));
+        assert!(some.line().contains("MISSED") && some.row().contains("MISSED"));
         let none = hunted(vec![None, None, catch(4)]);
         assert!(none.median().is_none() && none.line().contains("MISSED in 2 of 3"));
     }

@@ -1,8 +1,7 @@
 //! The worker pool: a small real service on which the kernel is proven.
 //!
 //! listener → Queue (RejectNew) → N workers → Disk. It is wired like every service of the project; it
-//! lives here because nobody runs it in production. `plant` makes it misbehave in one named way, so
-//! that each oracle can be seen to notice.
+//! lives here because nobody runs it in production.
 
 mod api;
 mod calls;
@@ -25,10 +24,8 @@ use std::{
 };
 
 use ron_core::{
-    backoff::Backoff,
     bus::Bus,
     config::ConfigErrors,
-    lifecycle::Restart,
     points::Points,
     queue::{Queue, RejectNew},
     readiness::Readiness,
@@ -112,13 +109,6 @@ pub(crate) struct App {
     pub readiness: Readiness,
     pub draining: AtomicBool,
     pub incarnation: u32,
-    pub plant: Option<String>,
-}
-
-impl App {
-    pub fn planted(&self, bug: &str) -> bool {
-        self.plant.as_deref() == Some(bug)
-    }
 }
 
 async fn run(process: ProcessContext) -> StopReport {
@@ -127,15 +117,13 @@ async fn run(process: ProcessContext) -> StopReport {
     let bus = Bus::new();
     let readiness = Readiness::new(env.clone(), bus.clone());
     let (_, parts) = topology::declare(&config);
-    let cap = parts.work.cap + usize::from(process.planted("cap_off_by_one"));
-    let queue = Queue::new(parts.work.name, cap, parts.work.policy);
+    let queue = Queue::new(parts.work.name, parts.work.cap, parts.work.policy);
     env.probe("spec.queue.began", parts.work.cap as u64, format_args!(""));
     let store = Store::open(&env).await;
     env.probe("pool.body_cap", config.body_bytes, format_args!(""));
     process.inspector.show_queue(Arc::new(Declared {
         queue: queue.clone(),
         cap: parts.work.cap,
-        miscounts: process.planted("miscount"),
     }));
     let app = Arc::new(App {
         env: env.clone(),
@@ -145,7 +133,6 @@ async fn run(process: ProcessContext) -> StopReport {
         readiness: readiness.clone(),
         draining: AtomicBool::new(false),
         incarnation: process.incarnation,
-        plant: process.plant.clone(),
     });
 
     let mut supervisor = Supervisor::new(env.clone(), bus.clone(), readiness);
@@ -156,18 +143,10 @@ async fn run(process: ProcessContext) -> StopReport {
     telemetry.watch_bus("events", move || bus.lagged());
     let allowed = wire(&mut supervisor, &app, &telemetry, &parts);
     process.inspector.show_supervisor(supervisor.view());
-    if process.planted("leak_task") {
-        drop(env.spawn("leaked", std::future::pending::<()>()));
-    }
     let report = supervisor.run(process.shutdown.clone()).await;
-    let aborted = if process.planted("uncounted_abort") {
-        0
-    } else {
-        report.aborted
-    };
     StopReport {
         alive: Vec::new(),
-        aborted,
+        aborted: report.aborted,
         allowed,
     }
 }
@@ -181,20 +160,12 @@ fn wire(
 ) -> Duration {
     let config = &app.config;
     let (drain, closing) = (parts.drain.after, parts.close.after);
-    let honest = if app.planted("ignore_drain_deadline") {
-        drain * 20
-    } else {
-        drain
-    };
     let hook = app.clone();
-    let work = supervisor.phase("work", honest, move || {
+    let work = supervisor.phase("work", drain, move || {
         // New requests are refused, queued jobs are finished.
         hook.draining.store(true, Ordering::Relaxed);
         hook.queue.close();
         hook.env.probe("spec.queue.close", 0, format_args!(""));
-        if hook.planted("starts_while_draining") {
-            hook.env.probe("spec.lifecycle.start", 0, format_args!("1"));
-        }
     });
     let hook = app.clone();
     let listening = supervisor.phase("listener", closing, move || {
@@ -202,28 +173,13 @@ fn wire(
         hook.env.probe("spec.queue.clear", thrown, format_args!(""));
     });
 
-    let mut spec = TaskSpec {
-        ready_while_restarting: (config.ready_while_restarting && !app.planted("unready_on_panic"))
-            || app.planted("ready_while_down"),
+    let spec = TaskSpec {
+        ready_while_restarting: config.ready_while_restarting,
         ..TaskSpec::new(parts.worker.name, parts.worker.kind, work)
     };
-    if app.planted("no_restart_budget") {
-        let backoff = Backoff::plus(Duration::from_millis(1), Duration::from_millis(1));
-        spec.restart = Restart {
-            backoff,
-            max_restarts: u32::MAX,
-            ..spec.restart
-        };
-    }
     let shared = app.clone();
-    let gate = app.readiness.gate("store");
-    gate.open();
-    supervisor.workers(config.workers, spec, move |context| {
-        if context.incarnation > 0 && shared.planted("gate_stuck") {
-            gate.close("stuck");
-        }
-        worker::run(shared.clone())
-    });
+    app.readiness.gate("store").open();
+    supervisor.workers(config.workers, spec, move |_| worker::run(shared.clone()));
     if config.ticker {
         let shared = app.clone();
         supervisor.task(
@@ -275,21 +231,13 @@ fn wire(
 struct Declared {
     queue: Queue<Job, RejectNew>,
     cap: usize,
-    miscounts: bool,
 }
 
 impl QueueView for Declared {
     fn stats(&self) -> QueueStats {
-        let stats = self.queue.stats();
-        let refused = if self.miscounts {
-            stats.refused / 2
-        } else {
-            stats.refused
-        };
         QueueStats {
             cap: self.cap,
-            refused,
-            ..stats
+            ..self.queue.stats()
         }
     }
 }

@@ -40,10 +40,8 @@ pub struct Watch {
     /// Prints options and what matters, as it happens.
     pub echo: bool,
     pub keep_lines: bool,
-    /// A bug that the exemplar service acts out.
-    pub plant: Option<String>,
-    /// A bug that is compiled into the kernel or a service; see [`crate::mutants`].
-    pub mutant: Option<String>,
+    /// The planted bug that it has; see [`crate::mutants`].
+    pub bug: Option<String>,
     /// A run whose tasks take no step for so long, in real time, is given up; a minute if not set.
     pub give_up_after: Option<Duration>,
     /// Keeps what a picture of the run needs.
@@ -236,11 +234,10 @@ async fn simulate(run: &Run, shared: Arc<Mutex<Option<Recorder>>>, steps: Steps)
         say!("options  {}", options.join("\n         "));
     }
     let points = RunWatcher::install(&recorder, seed, &plan.buggify);
-    planted::plant(watch.mutant.as_deref());
+    planted::plant(watch.bug.as_deref());
     let (world, client) = build(scenario, seed, &recorder, watch, plan, steps);
     set_clocks(scenario, seed, &world);
-    let forgets = watch.plant.as_deref() == Some("client_forgets");
-    let clients = Clients::new(&world, client, forgets);
+    let clients = Clients::new(&world, client);
 
     faults::before_start(&world, &plan.faults);
     for (node, _) in world.service_nodes() {
@@ -383,7 +380,7 @@ fn build(
         latency: (us(latency.lo), us(latency.hi)),
         ..Link::default()
     };
-    let world = World::counted(seed, link, recorder.clone(), watch.plant.clone(), steps);
+    let world = World::counted(seed, link, recorder.clone(), steps);
     if watch.detail {
         let recorder = recorder.clone();
         world.net().tap(move |message| recorder.message(message));

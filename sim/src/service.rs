@@ -148,14 +148,6 @@ pub struct ProcessContext {
     /// What troubles the machine besides its network and disk.
     pub chaos: Arc<Chaos>,
     pub settings: Arc<SettingsFile>,
-    /// A bug to act out, so that an oracle can be seen to notice.
-    pub plant: Option<String>,
-}
-
-impl ProcessContext {
-    pub fn planted(&self, bug: &str) -> bool {
-        self.plant.as_deref() == Some(bug)
-    }
 }
 
 /// Where a process shows its inside to the oracles.

@@ -23,8 +23,7 @@ pub struct Sweep {
     pub first_seed: u64,
     pub jobs: usize,
     pub progress: bool,
-    pub plant: Option<String>,
-    pub mutant: Option<String>,
+    pub bug: Option<String>,
     /// Once it is set no further seed is begun.
     pub stop: Arc<AtomicBool>,
 }
@@ -116,8 +115,7 @@ pub fn sweep(
                         return;
                     };
                     let watch = Watch {
-                        plant: sweep.plant.clone(),
-                        mutant: sweep.mutant.clone(),
+                        bug: sweep.bug.clone(),
                         ..Watch::default()
                     };
                     let run = run::run(scenario, seed, &watch);

@@ -65,7 +65,6 @@ pub struct Clients {
     addresses: Arc<BTreeMap<String, String>>,
     next_request: Arc<AtomicU64>,
     next_key: Arc<AtomicU64>,
-    forgetful: bool,
     /// What the clients of each service have learnt, by the type that holds it.
     known: Arc<Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
@@ -86,8 +85,7 @@ pub struct Asked<'a> {
 const FIRST_KEY_OUTSIDE: u64 = 1 << 40;
 
 impl Clients {
-    /// `forgetful` plants a client that never notes one of its outcomes.
-    pub fn new(world: &World, node: NodeId, forgetful: bool) -> Self {
+    pub fn new(world: &World, node: NodeId) -> Self {
         let env = world.env(node).expect("the client node is up");
         let addresses = world.service_nodes().into_iter().map(|(id, port)| {
             let name = world.name(id);
@@ -101,7 +99,6 @@ impl Clients {
             addresses: Arc::new(addresses.collect()),
             next_request: Arc::default(),
             next_key: Arc::new(AtomicU64::new(FIRST_KEY_OUTSIDE)),
-            forgetful,
             known: Arc::default(),
         }
     }
@@ -162,10 +159,8 @@ impl Clients {
         let answer = self.carry(message, timeout).await;
         let (outcome, headers, body) = &answer;
         self.judge(outcome, headers, body.as_ref());
-        if !(self.forgetful && request == 3) {
-            let outcome = outcome.clone();
-            self.note(What::Outcome { request, outcome });
-        }
+        let outcome = outcome.clone();
+        self.note(What::Outcome { request, outcome });
         answer
     }
 

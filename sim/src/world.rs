@@ -37,7 +37,6 @@ struct Inner {
     net: Network,
     recorder: Recorder,
     nodes: Mutex<Vec<Node>>,
-    plant: Option<String>,
     steps: Steps,
     observer: Observer,
     on_disk_crash: OnDiskCrash,
@@ -68,18 +67,12 @@ pub enum Status {
 }
 
 impl World {
-    pub fn new(seed: u64, link: Link, recorder: Recorder, plant: Option<String>) -> Self {
-        Self::counted(seed, link, recorder, plant, Steps::default())
+    pub fn new(seed: u64, link: Link, recorder: Recorder) -> Self {
+        Self::counted(seed, link, recorder, Steps::default())
     }
 
     /// A world whose steps are counted by the caller's counter.
-    pub fn counted(
-        seed: u64,
-        link: Link,
-        recorder: Recorder,
-        plant: Option<String>,
-        steps: Steps,
-    ) -> Self {
+    pub fn counted(seed: u64, link: Link, recorder: Recorder, steps: Steps) -> Self {
         let inner = Arc::new_cyclic(|world: &Weak<Inner>| Inner {
             seed,
             net: Network::new(seed::stream(seed, "net"), link),
@@ -87,7 +80,6 @@ impl World {
             on_disk_crash: on_disk_crash(world.clone()),
             recorder,
             nodes: Mutex::default(),
-            plant,
             steps,
         });
         World { inner }
@@ -192,7 +184,6 @@ impl World {
             inspector: node.inspector.clone(),
             chaos: node.parts.chaos.clone(),
             settings: node.parts.settings.clone(),
-            plant: self.inner.plant.clone(),
         };
         drop(nodes);
         self.inner.recorder.record(

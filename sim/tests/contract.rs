@@ -37,7 +37,6 @@ fn run(case: Case, seed: u64) -> Result<(), Failed> {
                 seed,
                 Link::default(),
                 Recorder::new(Vec::new(), false, false),
-                None,
             );
             let server = start(&world, "server");
             let client = start(&world, "client");

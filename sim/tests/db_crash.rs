@@ -38,7 +38,7 @@ fn on_a_machine<F: Future<Output = ()> + 'static>(
         let simulation = Simulation::new(seed).limited(Duration::from_secs(36_000));
         simulation.block_on(async move {
             let recorder = Recorder::new(Vec::new(), false, false);
-            let world = World::new(seed, Link::default(), recorder, None);
+            let world = World::new(seed, Link::default(), recorder);
             let node = world.add_node("a", None, toml::Table::new());
             world.start(node);
             body(Machine { world, node }).await;

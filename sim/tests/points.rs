@@ -64,7 +64,7 @@ fn a_point_fires_only_in_runs_that_drew_it_and_breaks_no_law() {
 fn a_build_without_planted_bugs_acts_out_none() {
     let scenario = Scenario::load(&scenario::root(), "queue-saturation").expect("it is there");
     let watch = Watch {
-        mutant: Some("queue.cap_off_by_one".to_owned()),
+        bug: Some("queue.cap_off_by_one".to_owned()),
         ..Watch::default()
     };
     let found = (1..=10).any(|seed| run::run(&scenario, seed, &watch).violation().is_some());

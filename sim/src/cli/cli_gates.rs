@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use xtask::mutants::Bug;
 
-use super::{Args, Wrong, load_all, print_failure};
+use super::{Args, Wrong, commit, load_all, print_failure, write};
 use crate::{
     coverage::{self, Exempt},
     mutants::{self, Effort, HUNTS, RUNS},
@@ -31,8 +31,7 @@ pub fn coverage(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         first_seed: 1,
         jobs: args.jobs()?,
         progress: true,
-        plant: None,
-        mutant: None,
+        bug: None,
         stop: super::interrupt::flag(),
     };
     let result = sweep::sweep(&scenarios, &sweep, |run| {
@@ -95,7 +94,7 @@ pub fn wake(args: &Args) -> Result<ExitCode, Wrong> {
     let (mut woken, mut asleep) = (0, 0);
     for bug in chosen(args)? {
         let watch = Watch {
-            mutant: Some(bug.name.clone()),
+            bug: Some(bug.name.clone()),
             ..Watch::default()
         };
         for (law, scenario) in &bug.wakes {
@@ -140,10 +139,11 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         effort.runs
     );
     let (mut caught, mut missed) = (0, 0);
-    let mut alarms = Vec::new();
+    let (mut alarms, mut rows) = (Vec::new(), String::new());
     for bug in chosen {
         let hunted = mutants::hunt(&scenarios, Some(&bug.name), effort);
         say!("{}", hunted.line());
+        rows += &hunted.row();
         alarms.extend(hunted.alarms.iter().cloned());
         if hunted.caught() {
             caught += 1;
@@ -167,6 +167,14 @@ pub fn mutants(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         effort.hunts * effort.runs
     );
     say!("{caught} caught, {missed} missed");
+    if let Some(file) = args.value("--table") {
+        let (Effort { hunts, runs, .. }, alarms) = (effort, alarms.len());
+        let text = format!(
+            "# Planted bugs\n\nWritten by `cargo mutants-gate` at {}: {hunts} hunts for each, of {runs} runs at most; a run is one seed\nof one scenario. {caught} caught, {missed} missed, {alarms} false alarms.\n\n| planted bug | caught by | in | median runs | seconds |\n| --- | --- | --- | --- | --- |\n{rows}",
+            commit()
+        );
+        write(file, &text)?;
+    }
     Ok(if missed == 0 && alarms.is_empty() {
         ExitCode::SUCCESS
     } else {

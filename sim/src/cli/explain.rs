@@ -22,7 +22,7 @@ pub(super) fn explain(root: &Path, args: &Args) -> Result<ExitCode, Wrong> {
         replay,
     } = &case;
     say!("replay  {replay}      (commit {})", commit());
-    let explanation = explain::explain(scenario, *seed, plan, args.value("--plant"));
+    let explanation = explain::explain(scenario, *seed, plan, args.value("--bug"));
     let failed = match explanation.run.violation() {
         Some(violation) => {
             say!("FAILED  {} seed {seed}: {violation}", scenario.name);
@@ -67,11 +67,11 @@ fn find(root: &Path, args: &Args) -> Result<Case, Wrong> {
                 .to_owned(),
         ));
     };
-    let plant = args.value("--plant");
+    let bug = args.value("--bug");
     if let Some(seed) = args.number("--seed")? {
         let scenario = Scenario::load(root, name)?;
         let watch = Watch {
-            plant: plant.map(str::to_owned),
+            bug: bug.map(str::to_owned),
             ..Watch::default()
         };
         let run = run::run(&scenario, seed, &watch);

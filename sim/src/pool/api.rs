@@ -5,17 +5,9 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Router,
-    extract::State,
-    http::StatusCode,
-    middleware::{self, Next},
-    response::{IntoResponse, Response},
-    routing::put,
-};
+use axum::{Router, extract::State, http::StatusCode, routing::put};
 use ron_core::{
     admission::{Admission, AdmissionConfig, Limits, Reject},
-    deadline::REQUEST_TIMEOUT,
     front::front,
     ops::{self, Ops},
     problem::{ApiPath, Problem},
@@ -31,7 +23,7 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     let limits = Limits {
         timeout: Duration::from_millis(app.config.request_deadline_ms),
         rate_per_s: None,
-        body_cap: app.config.body_bytes + u64::from(app.planted("body_cap_off_by_one")),
+        body_cap: app.config.body_bytes,
         max_in_flight: app.config.max_inflight,
         ..AdmissionConfig::default().limits()
     };
@@ -59,31 +51,8 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     let items = Router::new()
         .route("/items/{key}", put(store))
         .with_state(app.clone());
-    let mut ops = ops::router(ops);
-    if app.planted("mute_readyz") {
-        ops = ops.layer(middleware::from_fn(mute));
-    }
-    let all = front(&app.env, items, &Arc::new(admission), ops);
-    match app.planted("deaf_to_deadlines") {
-        true => all.layer(middleware::from_fn(deafen)),
-        false => all,
-    }
-}
-
-/// Planted: a refusal that does not say why.
-async fn mute(request: axum::extract::Request, next: Next) -> Response {
-    let answer = next.run(request).await;
-    if answer.status().is_success() {
-        answer
-    } else {
-        answer.status().into_response()
-    }
-}
-
-/// Planted: the caller's deadline is not heard.
-async fn deafen(mut request: axum::extract::Request, next: Next) -> Response {
-    request.headers_mut().remove(REQUEST_TIMEOUT);
-    next.run(request).await
+    let ops = ops::router(ops);
+    front(&app.env, items, &Arc::new(admission), ops)
 }
 
 async fn store(
@@ -93,9 +62,6 @@ async fn store(
     let unavailable = |code| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code).retry_after(Duration::from_secs(1))
     };
-    if app.planted("never_recovers") && app.incarnation > 1 {
-        return Err(unavailable("broken"));
-    }
     let (job, answer) = Job::new(&app.env, key);
     let pushed = app.queue.push(job);
     let accepted = pushed.is_ok();

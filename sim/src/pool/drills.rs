@@ -60,8 +60,6 @@ struct Bench {
     /// The node's own, but for the probes: what the parts tell of themselves would be taken for the pool's.
     env: Env,
     rng: Rng,
-    /// Planted: a part is used otherwise than its reference, so that the oracle can be seen to notice.
-    lies: bool,
 }
 
 type Drill = for<'a> fn(&'a mut Bench) -> BoxFuture<'a, Verdict>;
@@ -107,7 +105,6 @@ pub async fn run(app: Arc<App>, stop: Shutdown) {
     let mut bench = Bench {
         env: quiet::quiet(env),
         rng: env.rng(),
-        lies: app.planted("drill_lies"),
     };
     let mut passed = 0;
     loop {

@@ -50,26 +50,19 @@ impl Store {
     }
 
     /// True once the record is durable; `Err` means it is not there.
-    pub async fn append(
-        &self,
-        env: &Env,
-        record: Record,
-        sync: bool,
-    ) -> Result<io::Result<()>, Lost> {
+    pub async fn append(&self, env: &Env, record: Record) -> Result<io::Result<()>, Lost> {
         let state = self.state.clone();
-        env.disk(move |disk| state.lock().append(disk, record, sync))
+        env.disk(move |disk| state.lock().append(disk, record))
             .await
     }
 }
 
 impl State {
-    fn append(&mut self, disk: &Arc<dyn Disk>, record: Record, sync: bool) -> io::Result<()> {
+    fn append(&mut self, disk: &Arc<dyn Disk>, record: Record) -> io::Result<()> {
         let file = self.ready(disk)?;
         self.suspect = true;
         file.write_at(self.good_len, &record.encode())?;
-        if sync {
-            file.sync()?;
-        }
+        file.sync()?;
         self.good_len += log::RECORD as u64;
         self.suspect = false;
         Ok(())

@@ -72,22 +72,6 @@ impl Drop for Job {
 pub async fn run(app: Arc<App>) {
     while let Some(job) = app.queue.pop().await {
         app.env.probe("spec.queue.pop", job.key, format_args!(""));
-        if app.planted("lose_job") && job.key % 7 == 5 {
-            std::mem::forget(job);
-            continue;
-        }
-        if app.planted("spin") && job.key % 7 == 5 {
-            std::future::poll_fn(|cx| {
-                cx.waker().wake_by_ref();
-                std::task::Poll::<()>::Pending
-            })
-            .await;
-        }
-        if app.planted("block") && job.key % 7 == 5 {
-            loop {
-                std::thread::park();
-            }
-        }
         if ron_core::buggify!("pool.slow_job") {
             app.env.sleep(Duration::from_millis(3)).await;
         }
@@ -96,17 +80,11 @@ pub async fn run(app: Arc<App>) {
                 .sleep(Duration::from_millis(app.config.job_ms))
                 .await;
         }
-        let incarnation = if app.planted("stale_writer") && job.key % 2 == 0 {
-            app.incarnation - 1
-        } else {
-            app.incarnation
-        };
         let record = Record {
             key: job.key,
-            incarnation,
+            incarnation: app.incarnation,
         };
-        let sync = !app.planted("ack_before_sync");
-        match app.store.append(&app.env, record, sync).await {
+        match app.store.append(&app.env, record).await {
             Ok(Ok(())) => job.settle(Done::Stored),
             Ok(Err(_)) | Err(_) => job.settle(Done::Failed),
         }
@@ -115,23 +93,17 @@ pub async fn run(app: Arc<App>) {
 
 /// Sleeps and tells how long each sleep lasted by the node's own clock.
 pub async fn tick(app: Arc<App>, stop: Shutdown) {
-    let by_wall = app.planted("clock_wall");
     let (mut published, snapshot) = ron_core::snapshot(0u64);
     for turn in 1u64.. {
-        let (began, began_wall) = (app.env.now(), app.env.wall_ms());
+        let began = app.env.now();
         tokio::select! {
             biased;
             () = stop.wait() => return,
             () = app.env.sleep(Duration::from_millis(100)) => {}
         }
-        let mut lasted = (app.env.now() - began).as_nanos() as u64;
-        if by_wall {
-            lasted = app.env.wall_ms().saturating_sub(began_wall) * 1_000_000;
-        }
+        let lasted = (app.env.now() - began).as_nanos() as u64;
         app.env.probe("clock.tick", lasted, format_args!("ns"));
-        if !app.planted("stale_snapshot") {
-            published.publish(turn);
-        }
+        published.publish(turn);
         let loaded = snapshot.load();
         app.env
             .probe("snapshot.loaded", *loaded, format_args!("{turn}"));
@@ -147,11 +119,7 @@ fn tell_losses(app: &App) {
         bus.publish(KernelEvent::ConfigUpdated { version });
     }
     let got = std::iter::from_fn(|| reader.recv().now_or_never().flatten()).count();
-    let lost = if app.planted("bus_miscounts") {
-        0
-    } else {
-        bus.lagged()
-    };
+    let lost = bus.lagged();
     app.env
         .probe("bus.flooded", got as u64, format_args!("{lost}"));
 }
@@ -161,10 +129,6 @@ pub const FLOOD: u64 = 20;
 /// Asks for the shutdown signal long after its start, perhaps after the signal was given.
 pub async fn subscribe_late(app: Arc<App>, late: Duration, stop: Shutdown) {
     app.env.sleep(late).await;
-    if app.planted("edge_shutdown") && stop.is_triggered() {
-        // An edge that has passed never comes again.
-        std::future::pending::<()>().await;
-    }
     if stop.is_triggered() {
         app.env
             .probe("late.subscribed_after_shutdown", 0, format_args!(""));

@@ -41,7 +41,7 @@ fn run_law<F: Future<Output = ()> + 'static>(body: impl Fn(Two) -> F + Clone + S
             let simulation = Simulation::new(seed).limited(Duration::from_secs(3600));
             simulation.block_on(async move {
                 let recorder = Recorder::new(Vec::new(), false, false);
-                let world = World::new(seed, Link::default(), recorder, None);
+                let world = World::new(seed, Link::default(), recorder);
                 let [a, b] = ["a", "b"].map(|name| {
                     let node = world.add_node(name, None, toml::Table::new());
                     world.start(node);

@@ -65,7 +65,7 @@ async fn simulate(load: Load, seed: u64) -> String {
         latency_curve: Some(CURVE),
         ..Link::default()
     };
-    let world = World::new(seed, link, recorder.clone(), None);
+    let world = World::new(seed, link, recorder.clone());
     let server = world.add_node("server", Some(Arc::new(Server)), toml::Table::new());
     world.start(server);
     let clients = (0..load.clients).map(|n| {

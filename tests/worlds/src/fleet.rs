@@ -152,7 +152,7 @@ impl Fleet {
     /// All nodes are made, with their disks; none is started.
     pub fn new(terms: &Terms) -> Fleet {
         let recorder = Recorder::new(Vec::new(), false, false);
-        let world = World::new(terms.seed, terms.link, recorder, None);
+        let world = World::new(terms.seed, terms.link, recorder);
         let seeds = terms.seeds.clamp(1, terms.nodes);
         let configs = (0..seeds).map(|first| {
             let mut config = terms.config.clone();

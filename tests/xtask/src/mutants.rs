@@ -19,6 +19,8 @@ use crate::tree::{self, Tree};
 
 /// Where the bugs are told.
 const FOLDER: &str = "sim/mutants/";
+/// Tests of the simulator that need a planted bug.
+const TESTS: &str = "sim/mutants/tests/";
 /// Stands in a replacement for "this bug is on".
 const SWITCH: &str = "BUG";
 
@@ -159,13 +161,18 @@ fn switched(replace: &str, call: &str) -> (String, usize) {
     (out + &replace[from..], times)
 }
 
-/// What the copy has beside the edits: the switch, the simulator's hand on it, and no word about code that a bug makes
-/// superfluous.
+/// What the copy has beside the edits: the switch, the simulator's hand on it, the tests that need a bug, and no word about
+/// code that a bug makes superfluous.
 fn switch(tree: &Tree, planted: &mut BTreeMap<String, String>) {
     let switch = include_str!("../../../sim/mutants/switch.rs");
     let hand = "pub use ron_core::planted::plant;\npub const COMPILED: bool = true;\n";
     planted.insert("core/src/planted.rs".to_owned(), switch.to_owned());
     planted.insert("sim/src/planted.rs".to_owned(), hand.to_owned());
+    for (path, text) in tree.iter() {
+        if let Some(test) = path.strip_prefix(TESTS) {
+            planted.insert(format!("sim/tests/{test}"), text.to_owned());
+        }
+    }
     let mut change = |file: &str, with: &dyn Fn(&str) -> String| {
         let text = planted.get(file).map(String::as_str).or(tree.text(file));
         let text = with(text.unwrap_or_default());
@@ -182,8 +189,8 @@ fn switch(tree: &Tree, planted: &mut BTreeMap<String, String>) {
     });
 }
 
-/// `cargo mutants-gate`: builds the copy and hunts in it. Arguments are those of `sim mutants`; `--quick` only wakes
-/// each law once; any other command of the simulator is run as it is, in the copy.
+/// `cargo mutants-gate`: builds the copy and hunts in it. Arguments are those of `sim mutants`; `--quick` runs the tests that
+/// need a bug and wakes each law once; any other command of the simulator is run as it is, in the copy.
 pub fn gate(root: &Path, args: &[&str]) -> ExitCode {
     let copy = match read_and_copy(root) {
         Ok(copy) => copy,
@@ -198,7 +205,16 @@ pub fn gate(root: &Path, args: &[&str]) -> ExitCode {
     let table = root.join("docs/_generated/planted-bugs.md");
     let table = table.display().to_string();
     // What the tests of the whole workspace were built with serves the quick look, too: the same profile and features.
-    let quick = ["test", "--workspace", "--no-run", "--test", "planted"];
+    let quick = [
+        "test",
+        "--workspace",
+        "--test",
+        "explain",
+        "--test",
+        "hangs",
+        "--test",
+        "shrink",
+    ];
     let whole = ["build", "--release", "--package", "sim", "--bin", "sim"];
     let (build, profile, args) = match args {
         ["--quick", bugs @ ..] => (&quick[..], "debug", [&["wake"], bugs].concat()),
@@ -394,6 +410,7 @@ mod tests {
         write(".cargo/config.toml", "[build]\n");
         write(".gitignore", "/target\n");
         write("sim/mutants/kernel.toml", &bug("ring.a", ">=", "BUG"));
+        write("sim/mutants/tests/hangs.rs", "//! A test.\n");
         write("target/planted/tree/core/src/gone.rs", "");
         assert_eq!(read_and_copy(&root), Ok(copy.clone()));
         let text = |path: &str| fs::read_to_string(copy.join(path)).unwrap_or_default();
@@ -401,6 +418,7 @@ mod tests {
         assert_eq!(text("core/src/lib.rs"), "pub mod ring;\npub mod planted;\n");
         assert!(text("core/src/planted.rs").contains("pub fn plant"));
         assert!(text("sim/src/planted.rs").contains("COMPILED: bool = true"));
+        assert_eq!(text("sim/tests/hangs.rs"), "//! A test.\n");
         assert!(text("Cargo.toml").contains("allow"));
         assert!(!copy.join("core/src/gone.rs").exists() && !copy.join(".cargo").exists());
         fs::remove_dir_all(root).expect("it goes");

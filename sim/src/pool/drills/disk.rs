@@ -25,10 +25,8 @@ const BETWEEN: Duration = Duration::from_millis(100);
 
 /// Each drill goes on until it is told to stop; one that fails, because the disk does, begins anew.
 pub async fn run(app: Arc<App>, stop: Shutdown) {
-    let hasty = app.planted("drill_hasty");
     let drilled = Drilled {
         env: app.env.clone(),
-        hasty,
     };
     tokio::select! {
         biased;
@@ -40,8 +38,6 @@ pub async fn run(app: Arc<App>, stop: Shutdown) {
 
 pub struct Drilled {
     pub env: Env,
-    /// Planted: a value is told before it is safe.
-    hasty: bool,
 }
 
 impl Drilled {
@@ -105,9 +101,6 @@ impl Drilled {
             return Ok(n.unwrap_or(0));
         };
         let next = last + 1;
-        if self.hasty {
-            self.wrote(REPLACED, next);
-        }
         let written = self.on_disk(move |disk| {
             durable::replace(&**disk, REPLACED, &value(next))?;
             read_if_there(disk, REPLACED)

@@ -15,9 +15,7 @@ pub async fn drill(bench: &mut Bench) -> Verdict {
         match bench.pick(0, 5) {
             0..=1 => {
                 last = 100 * (n + 1) + bench.pick(0, 99);
-                if !bench.lies {
-                    writer.publish(last);
-                }
+                writer.publish(last);
             }
             2 => readers.push(writer.reader()),
             3 => readers.push(readers[bench.index(readers.len())].clone()),

@@ -13,10 +13,10 @@ use sim::{
     scenario::{self, Scenario},
 };
 
-fn run(plant: &str) -> (Scenario, RunResult) {
+fn run(bug: &str) -> (Scenario, RunResult) {
     let scenario = Scenario::load(&scenario::root(), "shutdown-race").expect("it is there");
     let watch = Watch {
-        plant: Some(plant.to_owned()),
+        bug: Some(bug.to_owned()),
         give_up_after: Some(Duration::from_secs(2)),
         ..Watch::default()
     };
@@ -26,7 +26,7 @@ fn run(plant: &str) -> (Scenario, RunResult) {
 
 #[test]
 fn tasks_that_wake_themselves_for_ever_end_the_run_with_its_seed() {
-    let (scenario, run) = run("spin");
+    let (scenario, run) = run("pool.spin");
     let violation = run.violation().expect("it is noticed");
     assert_eq!(violation.oracle, NO_SPIN, "{violation}");
     assert!(violation.why.contains("pool"), "{violation}");
@@ -36,7 +36,7 @@ fn tasks_that_wake_themselves_for_ever_end_the_run_with_its_seed() {
 
 #[test]
 fn a_task_that_blocks_its_thread_is_given_up_and_still_yields_its_seed_and_plan() {
-    let (scenario, run) = run("block");
+    let (scenario, run) = run("pool.block");
     let violation = run.violation().expect("it is noticed");
     assert_eq!(violation.oracle, NO_HANG, "{violation}");
     assert_eq!((run.seed, run.plan.ops.is_empty()), (3, false));

@@ -14,7 +14,7 @@ use sim::{
     timeline,
 };
 
-const PLANT: &str = "ack_before_sync";
+const BUG: &str = "pool.ack_before_sync";
 
 fn torn_write() -> Scenario {
     Scenario::load(&scenario::root(), "torn-write").expect("the scenario is there")
@@ -24,7 +24,7 @@ fn torn_write() -> Scenario {
 fn failing() -> (Scenario, run::RunResult) {
     let scenario = torn_write();
     let watch = Watch {
-        plant: Some(PLANT.to_owned()),
+        bug: Some(BUG.to_owned()),
         ..Watch::default()
     };
     let run = (1..40)
@@ -73,7 +73,7 @@ fn the_fault_that_is_needed_is_named_and_the_runs_part_at_what_it_did() {
         &run.plan,
         &run.violation().expect("it failed").fingerprint(),
         &Watch {
-            plant: Some(PLANT.to_owned()),
+            bug: Some(BUG.to_owned()),
             ..Watch::default()
         },
     );
@@ -82,7 +82,7 @@ fn the_fault_that_is_needed_is_named_and_the_runs_part_at_what_it_did() {
     let mut idle = plan.faults[0].clone();
     idle.fault = sim::plan::Fault::ClockJump { by_ms: 5 };
     plan.faults.push(idle);
-    let explanation = explain(&scenario, run.seed, &plan, Some(PLANT));
+    let explanation = explain(&scenario, run.seed, &plan, Some(BUG));
     let without: Vec<_> = explanation.needs.iter().map(|n| &n.without).collect();
     assert_eq!(without, [&Without::Passes, &Without::FailsAllTheSame]);
     let parts = explanation.parts.as_ref().expect("it passes without it");
@@ -126,7 +126,7 @@ fn the_command_writes_both_files_and_refuses_what_it_cannot_explain() {
     };
     let (html, json) = (html.display().to_string(), json.display().to_string());
     let seed = failing().1.seed.to_string();
-    let args = ["explain", "torn-write", "--seed", &seed, "--plant", PLANT];
+    let args = ["explain", "torn-write", "--seed", &seed, "--bug", BUG];
     let (code, told, _) = sim(&[&args[..], &["--html", &html, "--perfetto", &json]].concat());
     assert_eq!(code, Some(1), "{told}");
     for word in ["replay ", "FAILED ", "needed ", "parts ", "see "] {

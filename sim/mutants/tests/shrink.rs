@@ -18,13 +18,13 @@ use sim::{
 
 #[test]
 fn fifty_faults_shrink_to_at_most_three_and_replay_in_another_process() {
-    let plant = "ack_before_sync";
+    let bug_name = "pool.ack_before_sync";
     let mut scenario =
         Scenario::load(&scenario::root(), "torn-write").expect("the scenario is there");
     // Alone: a log that is never synced breaks other laws too, and by more than one operation.
     scenario.check.only = Some("pool.acked_is_durable".to_owned());
     let watch = Watch {
-        plant: Some(plant.to_owned()),
+        bug: Some(bug_name.to_owned()),
         ..Watch::default()
     };
     let nodes = catalogue::node_names(&scenario);
@@ -76,7 +76,7 @@ fn fifty_faults_shrink_to_at_most_three_and_replay_in_another_process() {
             String::from_utf8_lossy(&out.stdout).into_owned(),
         )
     };
-    let (code, told) = replay(&["--plant", plant]);
+    let (code, told) = replay(&["--bug", bug_name]);
     assert!(
         code == Some(1) && told.contains(&format!("reproduced: filed as {}", violation.oracle)),
         "{told}"
