@@ -322,7 +322,7 @@ impl Passport {
             _ => None,
         });
         let token = found.next().ok_or(AuthError::MissingCredentials)?;
-        // Of two, one may have been planted by a neighbouring site.
+        // Of two, one may have been set by a neighbouring site.
         match found.next() {
             None => Ok(token),
             Some(_) => Err(AuthError::MalformedHeader),
