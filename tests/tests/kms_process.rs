@@ -359,41 +359,46 @@ fn a_rekeyed_store_opens_with_the_new_key_file_or_passphrase_only() {
 fn the_first_start_says_where_it_is_and_its_curl_lines_work_as_printed() {
     let operator = Operator::new("greeting");
     let mut kms = operator.start(&[]);
-    let last = kms.0.read_until(|line| line.contains(MESSAGE));
+    let last = kms.0.read_until(|line| line.contains("receipt verify"));
     assert!(last.is_some(), "{:?}", kms.0.printed);
     let printed = kms.0.printed.clone();
     let data = fs::canonicalize(operator.path("data")).unwrap();
     assert!(printed[0].ends_with(&format!(" listens on http://{}", kms.0.addr)));
     let named = format!("data     {} (0 keys)", data.display());
     assert!(printed.contains(&named), "{printed:?}");
-    let (begin, _) = printed
+    let shell = |script: &str| {
+        let mut shell = Command::new("sh");
+        let place = ron_kms().parent().unwrap().display();
+        shell.env("PATH", format!("{place}:/usr/bin:/bin"));
+        shell.current_dir(operator.scratch.path());
+        shell.args(["-e", "-c", script]);
+        let out = ends(&shell);
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    // Right after the start: what is printed holds when it is typed, and no record is passed over in silence.
+    let line = printed.iter().find(|line| line.contains("check it with: "));
+    let (audit, verify) = line.unwrap().split_once("check it with: ").unwrap();
+    assert!(audit.starts_with("audit    1 records, "), "{audit}");
+    let text = shell(verify);
+    assert!(text.starts_with("verified   localhost/ron-kms\n"), "{text}");
+
+    let begin = printed.iter().position(|line| line.starts_with("try "));
+    let script: Vec<&str> = printed[begin.unwrap()..]
         .iter()
-        .enumerate()
-        .find(|(_, line)| line.starts_with("try "))
-        .unwrap();
-    let script: Vec<&str> = printed[begin..].iter().map(|line| &line[4..]).collect();
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &script.join("\n")]);
-    let out = ends(&shell);
-    assert!(out.status.success(), "{out:?}");
-    let signed: Value = serde_json::from_slice(&out.stdout).unwrap();
+        .map(|line| &line[4..])
+        .collect();
+    let text = shell(&script.join("\n"));
+    let (signed, proven) = text.split_once('\n').unwrap();
+    let signed: Value = serde_json::from_str(signed).unwrap();
     let kid = signed["kid"].as_str().unwrap().split('#').next().unwrap();
     let sigs = signed["sigs"].clone();
+    assert!(proven.contains("verified"), "{proven}");
     kms.works_with(&Signed {
         kid: kid.to_owned(),
         sigs,
     });
-
-    let line = printed
-        .iter()
-        .find_map(|line| line.split_once("check it with: "));
-    let mut shell = Command::new("sh");
-    shell.args(["-c", line.unwrap().1]);
-    let place = ron_kms().parent().unwrap().display();
-    shell.env("PATH", format!("{place}:/usr/bin:/bin"));
-    let out = ends(&shell);
-    let text = String::from_utf8(out.stdout).unwrap();
-    assert!(text.starts_with("verified   localhost/ron-kms\n"), "{text}");
+    let text = shell(verify);
     assert!(text.contains("operations 3\n"), "{text}");
 
     let again = operator.start(&[]);
@@ -459,6 +464,74 @@ fn sigterm_finishes_what_was_accepted_refuses_what_comes_and_says_so() {
     let summary: Value = serde_json::from_slice(&verified.stdout).unwrap();
     assert_eq!(summary["operations"], 1 + BATCHES);
     assert_eq!((&summary["open"], &summary["lost"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn a_key_store_that_was_deleted_is_told_as_what_it_is() {
+    let operator = Operator::new("deleted-store");
+    operator.with_key(&[]);
+    fs::remove_file(operator.path("data/keys.redb")).unwrap();
+    let error = operator.refuses(&operator.serve(&[]));
+    assert!(error.contains("keys.redb is gone"), "{error}");
+    assert!(error.contains("from a backup"), "{error}");
+}
+
+#[test]
+fn after_a_kill_it_says_what_is_known_and_what_is_only_bounded() {
+    let operator = Operator::new("unclean");
+    let kms = operator.start(&["audit.queue_cap=8", "audit.batch_max=4"]);
+    let kid = kms.key("ed25519");
+    kms.sign(&kid);
+    kms.0.kill();
+    let mut again = operator.start(&["audit.queue_cap=8", "audit.batch_max=4"]);
+    let note = again.0.read_until(|line| line.starts_with("note "));
+    let note = note.expect("the end was unclean");
+    assert!(note.contains("records are there"), "{note}");
+    assert!(note.contains("at most 12 operations"), "{note}");
+    assert_eq!(again.0.stop().code, Some(0));
+    let strict = operator.start(&["audit.policy=strict"]);
+    kms_key_and_kill(strict);
+    let mut again = operator.start(&["audit.policy=strict"]);
+    let last = again.0.read_until(|line| line.contains("receipt verify"));
+    assert!(last.is_some());
+    let frightens = again.0.printed.iter().any(|line| line.contains("at most"));
+    assert!(!frightens, "{:?}", again.0.printed);
+}
+
+fn kms_key_and_kill(kms: Kms) {
+    let kid = kms.key("ed25519");
+    kms.sign(&kid);
+    kms.0.kill();
+}
+
+/// The log cannot grow beyond the file size that the shell allows: as on a full disk, but for this file alone.
+#[test]
+fn on_a_full_disk_so_many_operations_go_without_a_record_and_then_none() {
+    let operator = Operator::new("full-disk");
+    let plain = operator.serve(&["audit.shed_max_ops=20", "audit.disk_reserve_bytes=65536"]);
+    let mut limited = Command::new("bash");
+    limited.current_dir(operator.scratch.path());
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$@\"", "bash"]);
+    limited.arg(plain.get_program()).args(plain.get_args());
+    let kms =
+        Kms(Daemon::start(limited, &operator.path("errors")).unwrap_or_else(|f| panic!("{f:?}")));
+    let kid = kms.key("ed25519");
+    let signed = kms.sign(&kid);
+    let sign = |_| kms.post("/sign", &json!({ "kid": kid, "message": MESSAGE }));
+    let refused = (0..40_000).map(sign).find(|(status, _)| *status != 200);
+    let (status, problem) = refused.expect("it signs without a record for ever");
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("audit_unavailable")),
+        "{problem}"
+    );
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("without a record"), "{detail}");
+    // One batch was under way when the first was lost, and the appender may hold another.
+    let dropped = metric(&metrics(&kms).1, "audit_dropped_total ");
+    assert!((20.0..=200.0).contains(&dropped), "{dropped}");
+    kms.assert_verifies(&signed);
+    kms.0.kill();
 }
 
 fn metrics(kms: &Kms) -> (u16, String) {

@@ -43,6 +43,8 @@ ron_core::settings! {
         checkpoint_interval_ms: u64 = 1_000 => 10..=3_600_000, restart;
         /// A checkpoint that takes longer turns readiness off.
         checkpoint_deadline_ms: u64 = 1_000 => 1..=60_000, restart;
+        /// With so many operations whose record was lost and that the log could not yet tell of (`shed`), keys are not used: 503 `audit_unavailable`.
+        shed_max_ops: u64 = 1_024 => 1..=1_000_000, restart;
         /// Operation numbers reserved at a time (`shed`): the most that a crash can leave untold.
         reserve_ops: u64 = 8_192 => 16..=1_000_000, restart;
         /// Set aside on the disk, so that one that is full takes the last checkpoint: as much as the records of `checkpoint_every_ops`.
@@ -251,6 +253,7 @@ impl Config {
             checkpoint_records: self.audit.checkpoint_every_ops,
             checkpoint_interval_ms: self.audit.checkpoint_interval_ms,
             checkpoint_deadline_ms: self.audit.checkpoint_deadline_ms,
+            untold_max: self.audit.shed_max_ops,
         }
     }
 

@@ -104,6 +104,18 @@ pub(crate) struct OpGuard {
 }
 
 impl Kms {
+    /// Waits until what the log has can be verified, for `limit` at most; how many records it has then.
+    pub async fn first_checkpoint(&self, limit: Duration) -> u64 {
+        let (env, auditor) = (&self.0.env, &self.0.auditor);
+        let covered = async {
+            while auditor.note().size == 0 && auditor.mismatch().is_none() {
+                env.sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = env.timeout(limit, covered).await;
+        auditor.size()
+    }
+
     /// Through the tenant's quota and the sign queue; ends by the operation's deadline at the latest.
     pub async fn ask(&self, caller: Caller, ask: Ask) -> Result<Reply, KmsError> {
         let action = ask.action();

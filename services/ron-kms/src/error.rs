@@ -129,9 +129,8 @@ impl KmsError {
             KmsError::Store(_) => "store_unavailable",
             KmsError::Audit(log::Refusal::Integrity) => "audit_integrity",
             KmsError::Audit(log::Refusal::Closing) => "draining",
-            KmsError::Audit(log::Refusal::NotReserved) | KmsError::NotRecorded(_) => {
-                "audit_unavailable"
-            }
+            KmsError::Audit(log::Refusal::NotReserved | log::Refusal::Untold)
+            | KmsError::NotRecorded(_) => "audit_unavailable",
             KmsError::OpIdConflict => "op_id_conflict",
             KmsError::OpIdInFlight => "op_id_in_flight",
             KmsError::BatchTooLarge { .. } => "batch_too_large",

@@ -102,6 +102,7 @@ pub const POINTS: ron_core::points::Points = ron_core::points::Points {
         "kms.store_followed_log",
         "kms.strict_refused",
         "kms.tile_mended",
+        "kms.too_much_untold",
         "kms.torn_tail_cut",
         "kms.verify_expired",
         "kms.verify_stale",

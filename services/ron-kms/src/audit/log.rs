@@ -215,7 +215,9 @@ impl AuditLog {
         // A log that lost records is shorter than its checkpoint: nothing is due then.
         let uncovered = self.size().saturating_sub(self.checkpoints.covered);
         let waited = now_ms.saturating_sub(self.checkpoints.last_ms);
+        // The first one is due at once: until then nothing that is handed out can be verified.
         let due = uncovered >= self.limits.checkpoint_records
+            || (uncovered > 0 && self.checkpoints.covered == 0)
             || (uncovered > 0 && waited >= self.limits.checkpoint_interval_ms);
         due && self.checkpoints.writing.is_none() && self.mismatch.is_none()
     }
@@ -240,11 +242,24 @@ impl AuditLog {
                 Err(refusal)
             }
             (None, Policy::Strict) => Ok(Admission::ByIntent),
+            (None, Policy::Shed) if self.untold() >= self.limits.untold_max => {
+                ron_core::sometimes!("kms.too_much_untold");
+                Err(Refusal::Untold)
+            }
             (None, Policy::Shed) => match self.ledger.take() {
                 Some(seq) => Ok(Admission::Numbered(seq)),
                 None => Err(Refusal::NotReserved),
             },
         }
+    }
+
+    /// Operations that have no record, and of whose loss no durable record tells yet.
+    pub fn untold(&self) -> u64 {
+        let telling = match &self.append {
+            Append::Writing(flight) => flight.lost.iter().map(|run| run.count).sum(),
+            Append::Truncating | Append::Idle => 0,
+        };
+        self.ledger.lost() + telling
     }
 
     /// The queue dropped this operation's event.

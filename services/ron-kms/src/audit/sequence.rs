@@ -103,6 +103,11 @@ impl Ledger {
         }
     }
 
+    /// How many are lost and not told.
+    pub fn lost(&self) -> u64 {
+        self.lost.values().map(|(count, _)| count).sum()
+    }
+
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }

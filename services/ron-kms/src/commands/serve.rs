@@ -1,6 +1,12 @@
 //! `ron-kms serve`: opens what it needs, says where it listens and where its data lies, and drains at the end.
 
-use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use ron_core::{Env, app::Start, auth::AuthMode};
 use ron_io::{
@@ -12,10 +18,13 @@ use ron_io::{
 use super::{PROGRAM, unlock};
 use crate::{
     backend::{Backend, memory::MemoryBackend, software::SoftwareBackend},
-    config::{BackendKind, Config},
+    config::{AuditPolicy, BackendKind, Config},
     keystore::{KeyStore, StoreError},
-    service::{Ended, Options, Service},
+    service::{Ended, Found, Options, Service},
 };
+
+/// How long the greeting waits for a log that can be verified.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 
 pub fn run(args: &ConfigArgs) -> ExitCode {
     serve(&PROGRAM, args, start)
@@ -45,7 +54,7 @@ async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
     });
     let start = Start {
         tls,
-        ..Start::live(env, bus, &live)
+        ..Start::live(env.clone(), bus, &live)
     };
     let service = Service::open(Options {
         start,
@@ -54,7 +63,15 @@ async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
     })
     .await
     .map_err(|error| Fatal::Failed(error.to_string()))?;
-    greet(&config, addr, &service);
+    let (found, kms) = (service.found.clone(), service.kms());
+    env.launch(
+        "greeting",
+        Box::pin(async move {
+            // So that the lines it prints hold when somebody types them.
+            let records = kms.first_checkpoint(FIRST_CHECKPOINT).await;
+            greet(&config, addr, &found, records);
+        }),
+    );
     farewell(&service.run(listener, stop, |_| {}).await)
 }
 
@@ -96,19 +113,16 @@ fn pkcs11(_: &Env, _: &Config) -> std::future::Ready<Result<Arc<dyn Backend>, Fa
     )))
 }
 
-fn greet(config: &Config, addr: SocketAddr, service: &Service) {
+fn greet(config: &Config, addr: SocketAddr, found: &Found, records: u64) {
     let url = format!("{}://{addr}", config.tls.scheme());
-    let found = &service.found;
     say!("ron-kms {} listens on {url}", PROGRAM.version);
     if config.backend == BackendKind::Memory {
         say!("data     in memory: all is gone when it stops");
     } else {
-        let dir = Path::new(&config.data_dir);
-        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let dir = data_dir(config);
         say!("data     {} ({} keys)", dir.display(), found.keys);
         say!(
-            "audit    {} records, policy {}; check it with: ron-kms audit verify {}",
-            found.records,
+            "audit    {records} records, policy {}; check it with: ron-kms audit verify {}",
             config.audit.policy.name(),
             dir.join("audit").display()
         );
@@ -119,10 +133,7 @@ fn greet(config: &Config, addr: SocketAddr, service: &Service) {
         say!("log key  {short}{more}");
     }
     if found.missing_at_most > 0 {
-        say!(
-            "note     the last end was unclean: at most {} operations are missing from the log, and it says so",
-            found.missing_at_most
-        );
+        say!("note     {}", unclean_end(config, found));
     }
     if let Some(why) = &found.mismatch {
         say!("WARNING  no key is used: {why}");
@@ -132,12 +143,48 @@ fn greet(config: &Config, addr: SocketAddr, service: &Service) {
         AuthMode::Passport => " -H \"authorization: Bearer $TOKEN\"",
         AuthMode::None | AuthMode::Ingress => "",
     };
-    say!("try      KID=$(curl -s {url}/v1/kms/keys{token} -H 'content-type: application/json' \\");
+    let json = format!("{token} -H 'content-type: application/json'");
+    say!("try      KID=$(curl -s {url}/v1/kms/keys{json} \\");
     say!(
         "           -d '{{\"purpose\":\"demo\",\"alg\":\"ed25519\"}}' | sed 's/.*\"kid\":\"\\([^\"#]*\\).*/\\1/')"
     );
-    say!("         curl -s {url}/v1/kms/sign{token} -H 'content-type: application/json' \\");
-    say!("           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\"}}\"");
+    say!("         SIGNED=$(curl -s {url}/v1/kms/sign{json} \\");
+    say!(
+        "           -d \"{{\\\"kid\\\":\\\"$KID\\\",\\\"message\\\":\\\"aGVsbG8\\\",\\\"op_id\\\":\\\"$KID\\\"}}\"); echo \"$SIGNED\""
+    );
+    if config.backend != BackendKind::Memory {
+        let keys = data_dir(config).join("audit/keys.txt");
+        say!("         INDEX=$(echo \"$SIGNED\" | sed 's/.*\"index\":\\([0-9]*\\).*/\\1/')");
+        say!("         curl -s --retry 9 {url}/v1/kms/audit/proof/$INDEX{token} -o receipt.txt");
+        say!(
+            "         ron-kms audit receipt verify receipt.txt --key {}",
+            keys.display()
+        );
+    }
+}
+
+/// What is known of an end that was not in order, and what is only bounded.
+fn unclean_end(config: &Config, found: &Found) -> String {
+    // What was answered and not yet written was in the queue or in the batch in hand.
+    let unwritten = (config.audit.queue_cap + config.audit.batch_max) as u64;
+    let at_most = found.missing_at_most.min(unwritten);
+    let lost = match config.audit.policy {
+        AuditPolicy::Strict => "nothing that was answered is missing".to_owned(),
+        AuditPolicy::Shed => {
+            format!(
+                "at most {at_most} operations that were answered after the last of them are missing"
+            )
+        }
+    };
+    format!(
+        "the last end was unclean: all {} records are there, {lost}, and the log says so",
+        found.records
+    )
+}
+
+fn data_dir(config: &Config) -> PathBuf {
+    let dir = Path::new(&config.data_dir);
+    dir.canonicalize().unwrap_or_else(|_| dir.to_owned())
 }
 
 /// What was drained, and whether the log is whole.

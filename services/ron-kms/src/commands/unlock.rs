@@ -45,12 +45,22 @@ fn store_file(config: &Config) -> PathBuf {
 
 /// What opens the store of this configuration. A key file is made if the store does not exist yet.
 pub fn unlock(env: &Env, config: &Config) -> Result<Unlock, Fatal> {
+    let (store, log) = (
+        store_file(config),
+        Path::new(&config.data_dir).join("audit/log"),
+    );
+    if !store.exists() && log.exists() {
+        return Err(Fatal::Config(format!(
+            "{} is gone, but its audit log is there: bring the key store back from a backup, or move {} away to begin with no keys",
+            store.display(),
+            log.with_file_name("").display(),
+        )));
+    }
     let passphrase = config.store.passphrase.reveal();
     if !passphrase.is_empty() {
         return Ok(Unlock::Passphrase(Secret::copy_of(passphrase.as_bytes())));
     }
     let path = key_file(config, &config.store.key_file);
-    let store = store_file(config);
     match read_key_file(&path) {
         Ok(key) => Ok(Unlock::Key(key)),
         Err(SecretFileError::Missing) if !store.exists() => {

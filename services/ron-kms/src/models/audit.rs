@@ -171,6 +171,7 @@ pub const TIGHT: Limits = Limits {
     checkpoint_records: 1,
     checkpoint_interval_ms: 0,
     checkpoint_deadline_ms: 1,
+    untold_max: 2,
 };
 
 impl Model for AuditWorld {

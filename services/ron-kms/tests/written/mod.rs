@@ -26,6 +26,7 @@ pub const LIMITS: Limits = Limits {
     checkpoint_records: 1024,
     checkpoint_interval_ms: 1000,
     checkpoint_deadline_ms: 1000,
+    untold_max: 1_024,
 };
 
 pub struct Keys {

@@ -37,6 +37,8 @@ pub struct Limits {
     pub checkpoint_interval_ms: u64,
     /// A checkpoint not written by then turns readiness off.
     pub checkpoint_deadline_ms: u64,
+    /// Under `Shed`: with so many lost records that the log has not told of, no key is used.
+    pub untold_max: u64,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             checkpoint_records: 1024,
             checkpoint_interval_ms: 1000,
             checkpoint_deadline_ms: 1000,
+            untold_max: 1024,
         }
     }
 }
@@ -80,6 +83,10 @@ pub enum Refusal {
     Closing,
     #[error("the audit log has no room reserved: try again")]
     NotReserved,
+    #[error(
+        "too many operations are without a record: no key is used until the audit log can be written"
+    )]
+    Untold,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

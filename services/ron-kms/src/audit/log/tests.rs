@@ -11,6 +11,7 @@ const LIMITS: Limits = Limits {
     checkpoint_records: 10,
     checkpoint_interval_ms: 100,
     checkpoint_deadline_ms: 50,
+    untold_max: u64::MAX,
 };
 
 fn new_log(policy: Policy) -> AuditLog {
@@ -296,12 +297,8 @@ fn a_checkpoint_is_due_by_number_or_by_time_and_covers_all_that_is_durable() {
     assert!(!log.checkpoint_due(1_000_000), "nothing to cover");
     assert_eq!(log.begin_checkpoint(0), None);
     append(&mut log, vec![intent(1)]);
-    assert!(
-        !log.checkpoint_due(99) && log.checkpoint_due(100),
-        "by time"
-    );
+    assert!(log.checkpoint_due(0), "the first at once");
     append(&mut log, (2..=10).map(intent).collect());
-    assert!(log.checkpoint_due(0), "by number");
     // What is still being written is not covered.
     log.begin_append(7, vec![intent(11)]);
     let Some(Act::Publish { head, files }) = log.begin_checkpoint(5) else {
@@ -315,8 +312,12 @@ fn a_checkpoint_is_due_by_number_or_by_time_and_covers_all_that_is_durable() {
     assert_eq!(log.covered(), 10);
     assert!(
         !log.checkpoint_due(105) && log.checkpoint_due(106),
-        "one is uncovered"
+        "one is uncovered: by time"
     );
+    append(&mut log, (12..=19).map(intent).collect());
+    assert!(!log.checkpoint_due(6), "nine are");
+    append(&mut log, vec![intent(20)]);
+    assert!(log.checkpoint_due(6), "by number");
 }
 
 #[test]
@@ -464,4 +465,31 @@ fn a_log_that_does_not_match_its_checkpoint_uses_no_key_but_still_verifies() {
         let refused = log.begin_append(7, vec![intent(1)]);
         assert_eq!(refused, [Act::Refuse { ticket: 1, trouble }]);
     }
+}
+
+#[test]
+fn with_too_many_losses_untold_no_key_is_used_until_a_record_tells_of_them() {
+    let found_limits = Limits {
+        untold_max: 2,
+        ..LIMITS
+    };
+    let mut log = shed();
+    log.limits = found_limits;
+    let (first, second) = (take(&mut log), take(&mut log));
+    log.handle_dropped(first);
+    assert_eq!(log.untold(), 1);
+    let third = take(&mut log);
+    log.handle_dropped(second);
+    assert_eq!(log.admit(Action::Sign), Err(Refusal::Untold));
+    assert!(log.wants_append(), "the loss is told by itself");
+    log.begin_append(7, vec![used(1, third)]);
+    assert_eq!(log.admit(Action::Sign), Err(Refusal::Untold), "not durable");
+    log.handle_append_failed();
+    log.handle_truncated();
+    assert_eq!(log.untold(), 3, "and the batch is lost besides");
+    assert_eq!(log.admit(Action::Sign), Err(Refusal::Untold));
+    log.begin_append(8, vec![]);
+    log.handle_appended();
+    assert_eq!(log.untold(), 0);
+    take(&mut log);
 }

@@ -13,6 +13,7 @@ const LIMITS: Limits = Limits {
     checkpoint_records: 1000,
     checkpoint_interval_ms: 1000,
     checkpoint_deadline_ms: 1000,
+    untold_max: u64::MAX,
 };
 
 /// A disk of one file and one checkpoint, and the log that writes it.
