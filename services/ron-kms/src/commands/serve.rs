@@ -155,7 +155,11 @@ fn greet(config: &Config, addr: SocketAddr, found: &Found, records: u64) {
     if config.backend != BackendKind::Memory {
         let keys = data_dir(config).join("audit/keys.txt");
         say!("         INDEX=$(echo \"$SIGNED\" | sed 's/.*\"index\":\\([0-9]*\\).*/\\1/')");
-        say!("         curl -s --retry 9 {url}/v1/kms/audit/proof/$INDEX{token} -o receipt.txt");
+        // A record is provable once a checkpoint covers it.
+        let wait = config.audit.checkpoint_interval_ms.div_ceil(1_000) + 1;
+        say!(
+            "         sleep {wait}; curl -s {url}/v1/kms/audit/proof/$INDEX{token} -o receipt.txt"
+        );
         say!(
             "         ron-kms audit receipt verify receipt.txt --key {}",
             keys.display()
