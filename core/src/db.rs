@@ -4,8 +4,14 @@
 //! done is durable; after a failed read, write or sync the open database is given up, never written
 //! again, and the next call opens the file anew. Nothing relies on a clean close, so dropping a [`Db`]
 //! anywhere, in whatever incarnation, touches no disk.
+//!
+//! Opening costs no more for a larger file. One of up to [`VERIFIED_BYTES`] is read and verified whole; a larger one
+//! carries redb's allocator state in every commit, so that redb reads that and no page besides, and damage in it is
+//! found where it is read. What an earlier process may have left unsynced is on account ([`unsynced`]).
 
+mod caught;
 mod file;
+mod unsynced;
 
 use std::{
     fmt, io,
@@ -23,12 +29,15 @@ pub use redb::{
 };
 
 use crate::{
-    Env,
+    Env, durable,
     lock::{LEAF, LockDecl, RankedMutex},
     seam::{Disk, DiskLock},
 };
 
-use self::file::{Guarded, Memory};
+use self::{
+    caught::{Panicked, caught},
+    file::{Guarded, Known, Memory},
+};
 
 /// A handle; clones share one database.
 #[derive(Clone)]
@@ -56,10 +65,7 @@ impl Db {
         let opened = env.disk(move |disk| {
             let lock = disk.lock(&format!("{path}.lock")).map_err(lock_error)?;
             let database = open_file(disk, &path)?;
-            Ok::<_, DbError>(Shared {
-                at: At::File { path, _lock: lock },
-                open: RankedMutex::new(OPEN_LOCK, Some(Arc::new(database))),
-            })
+            Ok::<_, DbError>(Shared::new(At::File { path, _lock: lock }, database))
         });
         Ok(Db {
             env: env.clone(),
@@ -72,10 +78,7 @@ impl Db {
         let database = Open::on(Memory::holding(Db::template()?))?;
         Ok(Db {
             env: env.clone(),
-            shared: Arc::new(Shared {
-                at: At::Memory,
-                open: RankedMutex::new(OPEN_LOCK, Some(Arc::new(database))),
-            }),
+            shared: Arc::new(Shared::new(At::Memory, database)),
         })
     }
 
@@ -111,6 +114,8 @@ impl Db {
             txn.set_two_phase_commit(true);
             match job(&txn) {
                 Ok(done) => {
+                    // Small files are read whole anyway when they are opened.
+                    txn.set_quick_repair(open.known.len() > VERIFIED_BYTES);
                     txn.commit().map_err(DbError::from)?;
                     unfinished.disarm();
                     Ok(done)
@@ -148,11 +153,9 @@ impl Db {
     {
         let shared = self.shared.clone();
         let At::File { .. } = self.shared.at else {
-            return job(&*shared.database(None)?);
+            return shared.work(None, job);
         };
-        let answer = self
-            .env
-            .disk(move |disk| job(&*shared.database(Some(disk))?));
+        let answer = self.env.disk(move |disk| shared.work(Some(disk), job));
         answer.await.map_err(|_| E::from(lost()))?
     }
 }
@@ -186,15 +189,20 @@ from_redb!(
 /// Memory for pages already read; what a service keeps in here is small.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// A file up to this length is verified whole when it is opened.
+pub const VERIFIED_BYTES: u64 = 32 << 20;
+
 const OPEN_LOCK: LockDecl = LockDecl {
     name: "database",
-    rank: LEAF,
+    rank: LEAF - 1,
     guards: "which opening of the file is in use",
 };
 
 struct Shared {
     at: At,
     open: RankedMutex<Option<Arc<Open>>>,
+    /// Set for good once redb panicked over the file: opening it again would not mend it.
+    damaged: OnceLock<String>,
 }
 
 enum At {
@@ -206,10 +214,39 @@ enum At {
 }
 
 impl Shared {
+    fn new(at: At, database: Open) -> Shared {
+        Shared {
+            at,
+            open: RankedMutex::new(OPEN_LOCK, Some(Arc::new(database))),
+            damaged: OnceLock::new(),
+        }
+    }
+
+    fn work<T, E: From<DbError>>(
+        &self,
+        disk: Option<&Arc<dyn Disk>>,
+        job: impl FnOnce(&Open) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if let Some(said) = self.damaged.get() {
+            return Err(DbError::Damaged(said.clone()).into());
+        }
+        let open = self.database(disk)?;
+        caught(|| job(&open)).unwrap_or_else(|panicked| {
+            open.panicked.store(true, Ordering::Release);
+            open.known.end();
+            Err(match panicked {
+                Panicked::Redb(said) => {
+                    DbError::Damaged(self.damaged.get_or_init(|| said).clone()).into()
+                }
+                Panicked::Caller => lost().into(),
+            })
+        })
+    }
+
     /// The database as it is open now, opened anew if the last one was given up.
     fn database(&self, disk: Option<&Arc<dyn Disk>>) -> Result<Arc<Open>, DbError> {
         let mut open = self.open.lock();
-        let usable = |open: &&Arc<Open>| !open.given_up();
+        let usable = |open: &&Arc<Open>| !open.known.ended();
         if let Some(database) = open.as_ref().filter(usable) {
             return Ok(database.clone());
         }
@@ -222,22 +259,39 @@ impl Shared {
 }
 
 /// One opening of the file. Its end comes without a last write, as a crash would: what was committed is
-/// whole anyway, and a late write could hit a file that somebody else has opened since. Opening it again
-/// therefore reads all of it and verifies the checksums.
+/// whole anyway, and a late write could hit a file that somebody else has opened since.
 struct Open {
     /// There until it is dropped.
     database: Option<Database>,
-    ended: Arc<AtomicBool>,
+    known: Arc<Known>,
     panicked: AtomicBool,
 }
 
 impl Open {
     fn on(storage: impl redb::StorageBackend) -> Result<Open, DbError> {
-        let ended = Arc::new(AtomicBool::new(false));
-        let guarded = Guarded::new(storage, ended.clone());
+        let known = Arc::new(Known::default());
+        let guarded = Guarded::new(storage, known.clone());
+        let opened = caught(|| {
+            let repaired = Arc::new(AtomicBool::new(false));
+            let mut builder = builder();
+            let tell = repaired.clone();
+            builder.set_repair_callback(move |_| tell.store(true, Ordering::Release));
+            let database = builder.create_with_backend(guarded)?;
+            // It was read whole, for want of a commit with the allocator state: that is not to happen again.
+            if repaired.load(Ordering::Acquire) && known.len() > VERIFIED_BYTES {
+                let mut txn = database.begin_write()?;
+                txn.set_quick_repair(true);
+                txn.commit()?;
+            }
+            Ok::<_, DbError>(database)
+        });
+        let database = opened.unwrap_or_else(|panicked| match panicked {
+            Panicked::Redb(said) => Err(DbError::Damaged(said)),
+            Panicked::Caller => Err(lost()),
+        })?;
         Ok(Open {
-            database: Some(builder().create_with_backend(guarded)?),
-            ended,
+            database: Some(database),
+            known,
             panicked: AtomicBool::new(false),
         })
     }
@@ -245,15 +299,11 @@ impl Open {
     fn database(&self) -> Result<&Database, DbError> {
         self.database.as_ref().ok_or_else(lost)
     }
-
-    fn given_up(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
+        self.known.end();
         let Some(mut database) = self.database.take() else {
             return;
         };
@@ -267,7 +317,7 @@ impl Drop for Open {
     }
 }
 
-/// A transaction that neither ends nor is taken back, by an error or a panic, gives up its database.
+/// A transaction that neither ends nor is taken back gives up its database.
 struct GiveUp<'a>(&'a Open);
 
 impl GiveUp<'_> {
@@ -278,10 +328,7 @@ impl GiveUp<'_> {
 
 impl Drop for GiveUp<'_> {
     fn drop(&mut self) {
-        self.0.ended.store(true, Ordering::Release);
-        if std::thread::panicking() {
-            self.0.panicked.store(true, Ordering::Release);
-        }
+        self.0.known.end();
     }
 }
 
@@ -294,9 +341,14 @@ fn builder() -> Builder {
 fn open_file(disk: &Arc<dyn Disk>, path: &str) -> Result<Open, DbError> {
     let there = disk.identity(path).map_err(io_error)?.is_some();
     if !there {
-        file::create(disk, path, Db::template()?).map_err(io_error)?;
+        durable::replace(&**disk, path, Db::template()?).map_err(io_error)?;
     }
-    Open::on(file::open(disk, path).map_err(io_error)?)
+    let stored = file::open(disk, path).map_err(io_error)?;
+    // A new file is never seen before it is whole; redb would make a database of an empty one.
+    if stored.is_empty().map_err(io_error)? {
+        return Err(DbError::Damaged("the file is empty".to_owned()));
+    }
+    Open::on(stored)
 }
 
 fn lock_error(error: io::Error) -> DbError {

@@ -33,6 +33,12 @@ pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     if from >= to {
         return Ok(());
     }
+    rewrite(file, from, to)?;
+    file.sync()
+}
+
+/// Writes again what is there from `from` up to `to`: the next sync makes sure of it.
+pub fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     let (mut at, mut piece) = (from, vec![0; PIECE]);
     while at < to {
         let most = PIECE.min(usize::try_from(to - at).unwrap_or(PIECE));
@@ -44,7 +50,19 @@ pub fn settle(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
             }
         }
     }
-    file.sync()
+    Ok(())
+}
+
+/// Reads until the buffer is full or the file ends; how much it was.
+pub fn read_full(file: &dyn DiskFile, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(at + done as u64, &mut buf[done..])? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(done)
 }
 
 /// Makes sure of the file's length as it is found, not of its bytes: what an interrupted [`cut_again`] left behind the

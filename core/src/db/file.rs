@@ -1,13 +1,13 @@
 //! What redb reads and writes: a file of the seam's disk, or bytes in memory.
 //!
-//! Always: after the first failure, or once its opening has ended, nothing reaches the storage any more; a
-//! new file gets its name only when its contents are durable.
+//! Always: after the first failure, or once its opening has ended, nothing reaches the storage any more; what may not be
+//! on the disk as it is shown is on account before it is written.
 
 use std::{
     fmt, io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -19,28 +19,54 @@ use crate::{
     seam::{Disk, DiskFile, Open},
 };
 
-/// Passes on until `ended`, and ends at the first failure: what a failed sync lost must not be built upon.
+use super::unsynced::Unsynced;
+
+/// What is known of one opening, by redb's side and by ours.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    ended: AtomicBool,
+    len: AtomicU64,
+}
+
+impl Known {
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub fn ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// The length of the file.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+}
+
+/// Passes on until it ended, and ends at the first failure: what a failed sync lost must not be built upon.
 pub(super) struct Guarded<S> {
     storage: S,
-    ended: Arc<AtomicBool>,
+    known: Arc<Known>,
 }
 
 impl<S> Guarded<S> {
-    pub fn new(storage: S, ended: Arc<AtomicBool>) -> Guarded<S> {
-        Guarded { storage, ended }
+    pub fn new(storage: S, known: Arc<Known>) -> Guarded<S> {
+        Guarded { storage, known }
     }
 
     fn pass<T>(&self, operation: impl FnOnce(&S) -> io::Result<T>) -> io::Result<T> {
-        if self.ended.load(Ordering::Acquire) {
+        if self.known.ended() {
             return Err(io::Error::other("this opening of the database has ended"));
         }
-        operation(&self.storage).inspect_err(|_| self.ended.store(true, Ordering::Release))
+        operation(&self.storage).inspect_err(|_| self.known.end())
     }
 }
 
 impl<S: StorageBackend> StorageBackend for Guarded<S> {
     fn len(&self) -> io::Result<u64> {
-        self.pass(S::len)
+        let len = self.pass(S::len)?;
+        self.known.len.store(len, Ordering::Release);
+        Ok(len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -48,7 +74,9 @@ impl<S: StorageBackend> StorageBackend for Guarded<S> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.pass(|storage| storage.set_len(len))
+        self.pass(|storage| storage.set_len(len))?;
+        self.known.len.store(len, Ordering::Release);
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -66,66 +94,92 @@ impl<S> fmt::Debug for Guarded<S> {
     }
 }
 
-pub(super) struct Stored(Arc<dyn DiskFile>);
+pub(super) struct Stored {
+    file: Arc<dyn DiskFile>,
+    unsynced: RankedMutex<Unsynced>,
+}
+
+const UNSYNCED_LOCK: LockDecl = LockDecl {
+    name: "database_unsynced",
+    rank: LEAF,
+    guards: "what was written to the file of a database since its last sync",
+};
 
 /// The file of an earlier opening. Whoever made it may have been killed before its name was durable; and if one of its
 /// syncs failed, the system goes on to show what the disk never got. Such a file verifies, is built upon, and is
-/// damaged when the power goes. Therefore all of it is written again: it is small, and is read to its end anyway.
+/// damaged when the power goes. Therefore what was not synced is written again: what the account beside the file says,
+/// or all of it if there is none (a copy, or the file of an older version).
 pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
     disk.sync_dir(durable::directory(path))?;
     let file = disk.open(path, Open::Existing)?;
+    let id = file.identity()?;
+    let unsynced = match Unsynced::found(&**disk, path, id)? {
+        Some(mut found) => {
+            if !found.is_empty() {
+                settle(&*file, found.parts())?;
+                found.clear()?;
+            }
+            found
+        }
+        None => {
+            settle(&*file, [0..file.len()?])?;
+            Unsynced::begin(&**disk, path, id)?
+        }
+    };
+    Ok(Stored {
+        file,
+        unsynced: RankedMutex::new(UNSYNCED_LOCK, unsynced),
+    })
+}
+
+fn settle(
+    file: &dyn DiskFile,
+    parts: impl IntoIterator<Item = std::ops::Range<u64>>,
+) -> io::Result<()> {
     // The length first: what is torn beyond the end that the disk knows of would leave one that no database has.
     // A length itself is never torn.
-    durable::settle_length(file.as_ref())?;
-    durable::settle(file.as_ref(), 0, file.len()?)?;
-    Ok(Stored(file))
-}
-
-/// Writes the contents beside, syncs, and renames: a crash leaves no half of a file under the name.
-pub(super) fn create(disk: &Arc<dyn Disk>, path: &str, contents: &[u8]) -> io::Result<()> {
-    let beside = format!("{path}.new");
-    let file = disk.open(&beside, Open::Create)?;
-    file.set_len(0)?;
-    file.set_len(contents.len() as u64)?;
-    for (block, offset) in contents.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
-        // An empty database is zeros for the most part.
-        if block.iter().any(|byte| *byte != 0) {
-            file.write_at(offset, block)?;
-        }
+    durable::settle_length(file)?;
+    for part in parts {
+        durable::rewrite(file, part.start, part.end)?;
     }
-    file.sync()?;
-    disk.rename(&beside, path)?;
-    disk.sync_dir(durable::directory(path))
+    file.sync()
 }
 
-const BLOCK: usize = 4096;
+impl Stored {
+    pub fn is_empty(&self) -> io::Result<bool> {
+        self.file.is_empty()
+    }
+}
 
 impl StorageBackend for Stored {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < out.len() {
-            match self.0.read_at(offset + done as u64, &mut out[done..])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => done += count,
-            }
+        match durable::read_full(&*self.file, offset, out)? == out.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
         }
-        Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        let mut unsynced = self.unsynced.lock();
+        // Whatever is on account, the length is made sure of with it.
+        unsynced.mark(0, 1)?;
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
+        let mut unsynced = self.unsynced.lock();
+        self.file.sync()?;
+        unsynced.clear()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, data)
+        let mut unsynced = self.unsynced.lock();
+        unsynced.mark(offset, data.len() as u64)?;
+        self.file.write_at(offset, data)
     }
 }
 

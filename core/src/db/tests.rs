@@ -73,7 +73,7 @@ fn an_ended_opening_changes_no_byte_any_more() {
     txn.set_two_phase_commit(true);
     txn.open_table(TABLE).unwrap().insert("a", 1).unwrap();
     let before = memory.contents();
-    opened.ended.store(true, Ordering::Release);
+    opened.known.end();
     assert!(matches!(
         txn.commit().map_err(DbError::from),
         Err(DbError::Io(_))
