@@ -93,7 +93,8 @@ fn opening_a_gibibyte_reads_and_writes_little_when_clean_killed_or_after_a_faile
         assert!(size >= 1024 * MIB, "{size}");
         put(&db, 5000, 1, 100).await.unwrap();
         drop(db);
-        let little = |cost: Cost| assert!(cost.read < 2 * MIB && cost.written < 2 * MIB, "{cost:?}");
+        let little =
+            |cost: Cost| assert!(cost.read < 2 * MIB && cost.written < 2 * MIB, "{cost:?}");
         little(opening(&machine, "clean").await);
 
         // Killed at any operation of a transaction: what it wrote and did not sync is on account.
