@@ -122,7 +122,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Stored> {
             found
         }
         None => {
-            settle(&*file, [0..file.len()?])?;
+            settle(&*file, std::iter::once(0..file.len()?))?;
             Unsynced::begin(&**disk, path, id)?
         }
     };

@@ -20,10 +20,10 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::Bytes;
 use ron_core::{
     Env,
     lock::holds_any,
+    outbound::Egress,
     seam::{
         Abort, BoxFuture, Clock, Conn, Disk, Entropy, Http, HttpError, Listener, Net, Pool, Probe,
         Runtime, Tasks,
@@ -368,7 +368,8 @@ impl Net for Machine {
 impl Http for Machine {
     fn request(
         &self,
-        _: http::Request<Bytes>,
+        _: http::Request<Body>,
+        _: Egress,
         _: Instant,
     ) -> BoxFuture<'_, Result<http::Response<Body>, HttpError>> {
         let error = HttpError::Invalid("the service sends no requests".into());
