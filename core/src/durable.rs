@@ -53,6 +53,15 @@ pub fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// All of a file that fits into memory.
+pub fn read_file(disk: &dyn Disk, path: &str) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Open::Existing)?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    let read = read_full(&*file, 0, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 /// Reads until the buffer is full or the file ends; how much it was.
 pub fn read_full(file: &dyn DiskFile, at: u64, buf: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;

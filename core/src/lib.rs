@@ -13,6 +13,7 @@ pub mod durable;
 pub mod env;
 pub mod front;
 pub mod hyper_seam;
+pub mod journal;
 pub mod lifecycle;
 pub mod lock;
 #[cfg(feature = "models")]

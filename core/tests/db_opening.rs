@@ -58,8 +58,8 @@ fn count(disk: &ToldDisk) -> Arc<Mutex<Cost>> {
     disk.tell(move |_, op| {
         let mut cost = counted.lock().unwrap();
         match op {
-            Op::Read(bytes) => cost.read += bytes as u64,
-            Op::Write(bytes) => cost.written += bytes as u64,
+            Op::Read { len, .. } => cost.read += len as u64,
+            Op::Write { len, .. } => cost.written += len as u64,
             Op::Sync => cost.synced += 1,
             _ => {}
         }

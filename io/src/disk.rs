@@ -1,13 +1,14 @@
 //! Files of the operating system under one root.
 //!
-//! Always: no path leaves the root; appends to one file never overlap, through however many handles.
+//! Always: no path leaves the root; appends to one file never overlap, through however many handles; what is made here
+//! only its owner can read. What others made wider is left as it is, and told once: they may have had a reason.
 
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{FileExt, MetadataExt},
-    path::PathBuf,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::SystemTime,
 };
@@ -26,7 +27,14 @@ impl FileDisk {
     /// Creates the root if need be.
     pub fn open(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
-        fs::create_dir_all(&root)?;
+        make_dir(&root)?;
+        let mode = fs::metadata(&root)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let path = root.display();
+            tracing::warn!(
+                "others can look into the data directory {path} (mode {mode:o}): run `chmod -R go= {path}`"
+            );
+        }
         Ok(FileDisk {
             root,
             appending: Mutex::default(),
@@ -58,8 +66,7 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
+        let mut options = own();
         match how {
             Open::Existing => &mut options,
             Open::Create => options.create(true),
@@ -75,7 +82,7 @@ impl Disk for FileDisk {
     }
 
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        fs::create_dir_all(self.at(path)?)
+        make_dir(&self.at(path)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -120,18 +127,28 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn DiskLock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.at(path)?)?;
+        let file = own().create(true).truncate(false).open(self.at(path)?)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(Locked { _file: file })),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// A file that is made is its owner's alone.
+fn own() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// A directory and its parents, its owner's alone; one that exists is left as it is.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 struct Opened {

@@ -44,7 +44,7 @@ pub fn read_secret_file(path: &Path, expected: u64) -> Result<Vec<u8>, SecretFil
 
 /// Fails if there is one already. The directory is made too.
 pub fn make_secret_file(path: &Path, secret: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(directory(path))?;
+    crate::disk::make_dir(directory(path))?;
     let beside = beside(path);
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

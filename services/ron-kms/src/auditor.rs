@@ -187,7 +187,7 @@ impl Auditor {
                 let scan = found.journal.scan(|framed| {
                     recovery.record(&framed);
                     told.record(&framed);
-                    looker.record(framed.leaf);
+                    looker.record(framed.bytes);
                 })?;
                 let damaged = looker.damaged();
                 let mut recovered = recovery.finish(&scan, policy, limits, 0);
@@ -211,7 +211,7 @@ impl Auditor {
                 let mended = if sound { damaged } else { 0 };
                 if mended > 0 {
                     let mut mender = Mender::new(disk.as_ref(), covered, Mending::Write);
-                    found.journal.scan(|framed| mender.record(framed.leaf))?;
+                    found.journal.scan(|framed| mender.record(framed.bytes))?;
                 }
                 if let Some(len) = recovered.truncate {
                     ron_core::sometimes!("kms.torn_tail_cut");

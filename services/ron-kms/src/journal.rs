@@ -7,14 +7,14 @@
 use std::{collections::BTreeSet, io, sync::Arc};
 
 use ron_core::{
-    durable,
+    durable, journal,
     lock::{LockDecl, RankedMutex},
     seam::{Disk, DiskFile, Open},
 };
 
 use crate::audit::{
     checkpoint::Trust,
-    frames::{Framed, HEADER_LEN, LogId, Scan, Scanner, decode_header, encode_header},
+    frames::{Audit, Framed, HEADER_LEN, LogId, Scan, Scanner},
     log::{Head, Mismatch},
     note::Note,
     publish::{Edge, Published},
@@ -54,11 +54,9 @@ pub struct Journal {
 }
 
 struct State {
-    file: Option<Arc<dyn DiskFile>>,
+    file: Option<journal::Journal<Audit>>,
     /// Grows with every truncation: a write that began before it must not land after it.
     epoch: u64,
-    /// The sync of the last truncation failed: the system shows the cut, the disk may not have it.
-    cut_in_doubt: bool,
     /// The newest attempt to publish: an older one must not land after it.
     publishing: Arc<RankedMutex<u64>>,
 }
@@ -100,15 +98,13 @@ impl Journal {
         let mut mismatch = (!existing && !fresh).then_some(Mismatch::Replaced);
         let file = match (existing, fresh) {
             (false, false) => None,
-            _ => Some(disk.open(LOG, Open::Create)?),
+            _ => Some(journal::Journal::open(disk, LOG, Open::Create)?),
         };
         if let Some(file) = &file {
-            let mut header = vec![0; HEADER_LEN];
-            let len = read_full(file.as_ref(), 0, &mut header)?;
-            match decode_header(&header[..len]) {
+            match file.id()? {
                 Ok(found) if found == id => {}
                 // A first start that did not get far: there is no record yet.
-                _ if fresh && file.len()? <= HEADER_LEN as u64 => begin(file.as_ref(), id)?,
+                _ if fresh && file.len()? <= HEADER_LEN as u64 => file.begin(id)?,
                 _ => mismatch = Some(Mismatch::OtherLog),
             }
         }
@@ -121,13 +117,17 @@ impl Journal {
                 State {
                     file,
                     epoch: 0,
-                    cut_in_doubt: false,
                     publishing: Arc::new(RankedMutex::new(PUBLISH_LOCK, 0)),
                 },
             )),
             reserve_bytes,
         };
         if mismatch.is_none() {
+            if existing && disk.identity(RESERVE)?.is_none() {
+                tracing::warn!(
+                    "{RESERVE} was not there (used up on a full disk, or deleted): room is set aside again"
+                );
+            }
             journal.make_reserve(disk)?;
         }
         Ok(Found {
@@ -139,22 +139,11 @@ impl Journal {
     }
 
     /// Hands every whole record to `visit`.
-    pub fn scan(&self, mut visit: impl FnMut(Framed<'_>)) -> io::Result<Scan> {
-        let state = self.state.lock();
-        let mut scanner = Scanner::new();
-        if let Some(file) = &state.file {
-            let mut piece = vec![0; PIECE];
-            let mut at = HEADER_LEN as u64;
-            loop {
-                let read = file.read_at(at, &mut piece)?;
-                if read == 0 {
-                    break;
-                }
-                scanner.feed(&piece[..read], &mut visit);
-                at += read as u64;
-            }
+    pub fn scan(&self, visit: impl FnMut(Framed<'_>)) -> io::Result<Scan> {
+        match &self.state.lock().file {
+            Some(file) => file.scan(visit),
+            None => Ok(Scanner::new().finish(visit)),
         }
-        Ok(scanner.finish(&mut visit))
     }
 
     pub fn epoch(&self) -> u64 {
@@ -174,20 +163,15 @@ impl Journal {
             return Err(JournalError::Outdated);
         }
         let file = state.current(disk)?;
-        file.write_at(at, bytes)?;
+        file.write(at, bytes)?;
         Ok(file.sync()?)
     }
 
-    /// Makes sure of the last batch, which lies between these two, and of the end: if its sync failed, and the process
-    /// was killed before it could cut the batch off, or in the cut, the system shows what the disk never got.
+    /// Makes sure of the end of the file and of the last batch, which lies between these two.
     pub fn settle(&self, from: u64, to: u64) -> io::Result<()> {
-        let state = self.state.lock();
-        match state.file.as_deref() {
-            Some(file) => {
-                durable::settle_length(file)?;
-                durable::settle(file, from, to)
-            }
-            _ => Ok(()),
+        match &self.state.lock().file {
+            Some(file) => file.settle(from, to),
+            None => Ok(()),
         }
     }
 
@@ -195,15 +179,9 @@ impl Journal {
     pub fn truncate(&self, disk: &dyn Disk, len: u64) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         state.epoch += 1;
-        let file = state.current(disk)?;
-        let cut = if state.cut_in_doubt {
-            durable::cut_again(file, len)
-        } else {
-            file.set_len(len)?;
-            file.sync()
-        };
-        state.cut_in_doubt = cut.is_err();
-        Ok(cut?)
+        state.current(disk)?;
+        let file = state.file.as_mut().ok_or(JournalError::Replaced)?;
+        Ok(file.cut(len)?)
     }
 
     /// Publishes tiles and checkpoint; attempts are numbered, and an older one does nothing.
@@ -246,9 +224,9 @@ impl Journal {
 }
 
 impl State {
-    fn current(&self, disk: &dyn Disk) -> Result<&dyn DiskFile, JournalError> {
-        let file = self.file.as_deref().ok_or(JournalError::Replaced)?;
-        match disk.identity(LOG)? == Some(file.identity()?) {
+    fn current(&self, disk: &dyn Disk) -> Result<&journal::Journal<Audit>, JournalError> {
+        let file = self.file.as_ref().ok_or(JournalError::Replaced)?;
+        match file.is_current(disk)? {
             true => Ok(file),
             false => Err(JournalError::Replaced),
         }
@@ -308,6 +286,9 @@ pub fn write_keys(disk: &dyn Disk, text: &str) -> io::Result<()> {
     if current.as_deref() == Some(text.as_bytes()) {
         return Ok(());
     }
+    if current.is_some() || disk.identity(CHECKPOINT)?.is_some() {
+        tracing::warn!("{KEYS} was deleted, or said something else: it is written anew");
+    }
     replace(disk, "audit/keys.new", KEYS, text.as_bytes())
 }
 
@@ -343,12 +324,6 @@ pub fn published_head(note: &[u8]) -> Option<Head> {
 
 fn tile_path(tile: &Tile) -> String {
     format!("{DIR}/{tile}")
-}
-
-fn begin(file: &dyn DiskFile, id: LogId) -> io::Result<()> {
-    file.set_len(0)?;
-    file.write_at(0, &encode_header(id))?;
-    file.sync()
 }
 
 fn read_checkpoint(disk: &dyn Disk, trust: &Trust) -> io::Result<(Stored, Option<Vec<u8>>)> {
@@ -516,20 +491,9 @@ fn read_small(disk: &dyn Disk, path: &str) -> io::Result<Option<Vec<u8>>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "too long"));
     }
     let mut bytes = vec![0; len as usize];
-    let read = read_full(file.as_ref(), 0, &mut bytes)?;
+    let read = durable::read_full(file.as_ref(), 0, &mut bytes)?;
     bytes.truncate(read);
     Ok(Some(bytes))
-}
-
-fn read_full(file: &dyn DiskFile, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(at + done as u64, &mut buf[done..])? {
-            0 => break,
-            read => done += read,
-        }
-    }
-    Ok(done)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ pub enum StoreError {
     BadUnlock,
     #[error("the key store has format {found}, this program reads up to {newest}: use a newer one")]
     Newer { found: u32, newest: u32 },
-    #[error("the key store is damaged: {0}")]
+    #[error("the key store is damaged: {0}: put a backup of {FILE} in its place")]
     Damaged(String),
     #[error("the key store cannot be read or written: {0}")]
     Io(String),

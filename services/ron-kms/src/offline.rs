@@ -216,8 +216,8 @@ impl<'a> Reading<'a> {
     fn take(&mut self, framed: &Framed<'_>) -> Result<(), OfflineError> {
         let index = framed.record.index;
         if index < self.summary.size {
-            self.compare(index, framed.leaf)?;
-            self.tree.push(leaf_hash(framed.leaf))?;
+            self.compare(index, framed.bytes)?;
+            self.tree.push(leaf_hash(framed.bytes))?;
         }
         let at = framed.record.at_ms;
         self.summary.first_at_ms.get_or_insert(at);

@@ -238,7 +238,7 @@ impl Audit {
         frames::scan(&file, |framed| {
             assert_eq!(framed.record.index, next, "the index has no gap");
             next += 1;
-            frontier.push(leaf_hash(framed.leaf));
+            frontier.push(leaf_hash(framed.bytes));
             roots.push(frontier.root());
             match framed.record.event {
                 Event::Operation { seq, .. } => assert!(told.insert(seq)),

@@ -12,8 +12,9 @@ use std::{
 
 use ron_core::{
     Env, durable,
+    journal::HeaderError,
     lock::{LockDecl, RankedMutex},
-    seam::{Disk, DiskFile, Open},
+    seam::{Disk, Open},
     supervisor::TaskContext,
 };
 use tokio::sync::oneshot;
@@ -25,7 +26,7 @@ use crate::{
     metrics::Family,
     node::Node,
     record::Record,
-    record_journal::{self as journal, JournalError},
+    record_journal::{self as entries, Batch, Records},
     record_store::{Put, RecordReader, RecordStore, StoreQuotas},
     wire::message::RefusalCode,
     worker::Reply,
@@ -41,12 +42,12 @@ pub enum Write {
     Mine(oneshot::Sender<Vec<Arc<Record>>>),
 }
 
+type Journal = ron_core::journal::Journal<Records>;
+
 const FILE: &str = "records.journal";
 
 /// Writes that share one sync.
 const BATCH: usize = 128;
-/// No batch is longer: each write gives way to few others.
-const LONGEST_BATCH: u64 = (BATCH * 2 * journal::MAX_ENTRY_BYTES) as u64;
 
 /// Time between two looks for what is out of its time; only while something is held.
 const EXPIRE_EVERY: Duration = Duration::from_secs(30);
@@ -62,9 +63,10 @@ pub struct KeeperSlot(RankedMutex<Option<Keeper>>);
 
 pub struct Keeper {
     store: RecordStore,
-    file: Arc<dyn DiskFile>,
-    /// Where the next entry goes.
+    journal: Arc<Journal>,
+    /// Where the next entry goes, and its number.
     len: u64,
+    next: u64,
     /// A write failed: the store holds what the file may not, so the file is written anew before anything else.
     dirty: bool,
 }
@@ -106,55 +108,55 @@ fn open(
     now: u64,
 ) -> Result<(Keeper, Recovered), DhtError> {
     let failed = |error: io::Error| DhtError::Storage(format!("{FILE}: {error}"));
-    let file = disk.open(FILE, Open::Create).map_err(failed)?;
-    let bytes = read_all(&*file).map_err(failed)?;
+    let refused = |error: HeaderError| {
+        DhtError::Storage(format!(
+            "{FILE}: {error}; moved away, it costs this node the records it held"
+        ))
+    };
+    let mut journal = Journal::open(&**disk, FILE, Open::Create).map_err(failed)?;
+    let found = journal.len().map_err(failed)?;
+    let header = journal.id().map_err(failed)?;
+    let old = matches!(header, Err(HeaderError::Older { .. }));
     let mut store = RecordStore::new(me, quotas);
-    let replayed = journal::scan(&bytes, |entry| {
-        // What its time or a smaller quota refuses now was acknowledged before: it is let go.
-        journal::replay(&mut store, entry, now);
-    });
-    let scan =
-        replayed.map_err(|error: JournalError| DhtError::Storage(format!("{FILE}: {error}")))?;
-    let torn = bytes.len() as u64 - scan.valid_len;
-    let mut len = scan.valid_len;
-    if torn > 0 {
-        file.set_len(len).map_err(failed)?;
+    // What its time or a smaller quota refuses now was acknowledged before: it is let go.
+    let mut replay = |entry| drop(entries::replay(&mut store, entry, now));
+    let scan = match header {
+        Ok(_) => journal.scan(|frame| replay(frame.record)).map_err(failed)?,
+        // A first start that did not get far, or an older version: what it holds is little.
+        Err(_) => {
+            let bytes = durable::read_file(&**disk, FILE).map_err(failed)?;
+            entries::scan(&bytes, replay).map_err(refused)?
+        }
+    };
+    let (mut len, mut next) = (scan.valid_len, scan.next);
+    if old {
+        let (whole, count) = entries::compacted(&store);
+        journal = Journal::replace(&**disk, FILE, &whole).map_err(failed)?;
+        (len, next) = (whole.len() as u64, count);
+    } else if len == 0 {
+        journal.begin([0; 16]).map_err(failed)?;
+        len = journal.len().map_err(failed)?;
+    } else {
+        if len < found {
+            journal.cut(len).map_err(failed)?;
+        }
+        // What is appended lies behind what was found: a hole in that would hide it.
+        journal.settle(scan.last_batch, len).map_err(failed)?;
     }
-    if len == 0 {
-        let header = journal::encode_header();
-        file.write_at(0, &header).map_err(failed)?;
-        len = header.len() as u64;
-    }
-    // What is appended lies behind what was found: a hole in that would hide it.
-    durable::settle_length(&*file).map_err(failed)?;
-    let last_batch = len.saturating_sub(LONGEST_BATCH);
-    durable::settle(&*file, last_batch, len).map_err(failed)?;
     disk.sync_dir("").map_err(failed)?;
     let recovered = Recovered {
         records: store.records(),
-        damaged: scan.damaged,
-        torn,
+        damaged: scan.rotten,
+        torn: found - scan.valid_len,
     };
     let keeper = Keeper {
         store,
-        file,
+        journal: Arc::new(journal),
         len,
+        next,
         dirty: false,
     };
     Ok((keeper, recovered))
-}
-
-fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
-    let mut at = 0;
-    while at < bytes.len() {
-        match file.read_at(at as u64, &mut bytes[at..])? {
-            0 => break,
-            n => at += n,
-        }
-    }
-    bytes.truncate(at);
-    Ok(bytes)
 }
 
 /// Puts the keeper back, however its task ends.
@@ -222,31 +224,31 @@ struct Told {
 }
 
 impl Keeper {
-    async fn apply(&mut self, node: &Node, batch: Vec<Write>) {
+    async fn apply(&mut self, node: &Node, writes: Vec<Write>) {
         let now = node.env.wall_ms();
-        let mut bytes = Vec::new();
-        let mut waiting = Vec::with_capacity(batch.len());
-        for write in batch {
+        let mut batch = Batch::new(self.next);
+        let mut waiting = Vec::with_capacity(writes.len());
+        for write in writes {
             match write {
                 Write::Mine(reply) => {
                     let _ = reply.send(self.store.published().collect());
                 }
                 Write::Put { record, reply } => {
-                    waiting.push(self.take(node, record, reply, false, now, &mut bytes));
+                    waiting.push(self.take(node, record, reply, false, now, &mut batch));
                 }
                 Write::Publish { record, reply } => {
-                    waiting.push(self.take(node, record, reply, true, now, &mut bytes));
+                    waiting.push(self.take(node, record, reply, true, now, &mut batch));
                 }
             }
         }
         let written = if self.dirty {
             // Something is held that no file has: nothing is acknowledged before all of it is written.
-            let whole = journal::compacted(&self.store);
+            let whole = entries::compacted(&self.store);
             self.rewrite(&node.env, whole).await
-        } else if bytes.is_empty() {
+        } else if batch.is_empty() {
             Ok(())
         } else {
-            self.append(&node.env, bytes).await
+            self.append(&node.env, batch).await
         };
         if let Err(error) = &written {
             node.metrics.inc(|hot| &hot.journal_errors);
@@ -264,7 +266,7 @@ impl Keeper {
         reply: Reply,
         published: bool,
         now: u64,
-        bytes: &mut Vec<u8>,
+        batch: &mut Batch,
     ) -> Pending {
         let told = Box::new(Told {
             key: record.key,
@@ -279,7 +281,7 @@ impl Keeper {
         };
         match &put {
             Ok(Put::Same) => {}
-            Ok(put) => journal::put_taken(bytes, published, &record, put),
+            Ok(put) => entries::put_taken(batch, published, &record, put),
             Err(code) => node.metrics.count(Family::RecordsRejected, code.name()),
         }
         Pending {
@@ -289,16 +291,17 @@ impl Keeper {
         }
     }
 
-    async fn append(&mut self, env: &Env, bytes: Vec<u8>) -> io::Result<()> {
-        let (file, at, grown) = (self.file.clone(), self.len, bytes.len() as u64);
+    async fn append(&mut self, env: &Env, batch: Batch) -> io::Result<()> {
+        let (journal, at, bytes) = (self.journal.clone(), self.len, batch.shared());
         self.dirty = true;
         let written = env.disk(move |_| {
-            file.write_at(at, &bytes)?;
-            file.sync()
+            journal.write(at, &bytes)?;
+            journal.sync()
         });
         written.await.map_err(io::Error::other)??;
         self.dirty = false;
-        self.len += grown;
+        self.len += batch.bytes().len() as u64;
+        self.next = batch.next_index();
         Ok(())
     }
 
@@ -326,12 +329,12 @@ impl Keeper {
 
     /// The file is written anew once most of it is of records that are gone.
     fn may_compact(&self) -> bool {
-        self.len > journal::COMPACT_FROM_BYTES
+        self.len > entries::COMPACT_FROM_BYTES
     }
 
     async fn compact_if_due(&mut self, node: &Node) {
-        let whole = journal::compacted(&self.store);
-        if !journal::should_compact(self.len, whole.len() as u64) {
+        let whole = entries::compacted(&self.store);
+        if !entries::should_compact(self.len, whole.0.len() as u64) {
             return;
         }
         if let Err(error) = self.rewrite(&node.env, whole).await {
@@ -342,14 +345,14 @@ impl Keeper {
 
     /// Puts a whole new file in the place of the old one. If that fails, the name may lead to either: it is tried again
     /// before anything is acknowledged, as what is appended to a file without a name is lost.
-    async fn rewrite(&mut self, env: &Env, whole: Vec<u8>) -> io::Result<()> {
+    async fn rewrite(&mut self, env: &Env, (whole, next): (Vec<u8>, u64)) -> io::Result<()> {
         let len = whole.len() as u64;
         self.dirty = true;
         let rewritten = env
-            .disk(move |disk| durable::replace(&**disk, FILE, &whole))
+            .disk(move |disk| Journal::replace(&**disk, FILE, &whole))
             .await;
-        self.file = rewritten.map_err(io::Error::other)??;
-        self.len = len;
+        self.journal = Arc::new(rewritten.map_err(io::Error::other)??);
+        (self.len, self.next) = (len, next);
         self.dirty = false;
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Oracle for StaleChangesNothing {
     fn sample(&mut self, view: &WorldView) -> Verdict {
         for node in view.nodes.iter().filter(|n| n.service == pool::NAME) {
             let bytes = node.disk.read_file(pool::LOG_FILE).unwrap_or_default();
-            let records = pool::log::read(&bytes).0;
+            let records = pool::log::read(&bytes);
             for pair in records.windows(2) {
                 let (before, after) = (pair[0].incarnation, pair[1].incarnation);
                 if after < before {

@@ -1,10 +1,6 @@
-//! The pool's file format: records one after the other, each with its length and checksum, so that the
-//! valid prefix of any bytes is well defined.
+//! The pool's file: a journal of the kernel with one record a batch.
 
-/// Length, checksum, then key and incarnation.
-const HEADER: usize = 8;
-const BODY: usize = 12;
-pub const RECORD: usize = HEADER + BODY;
+use ron_core::journal::{self, Broken, CHECK, Format, Refused, Rot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -12,62 +8,52 @@ pub struct Record {
     pub incarnation: u32,
 }
 
-impl Record {
-    pub fn encode(&self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
-        bytes[..4].copy_from_slice(&(BODY as u32).to_le_bytes());
-        bytes[HEADER..HEADER + 8].copy_from_slice(&self.key.to_le_bytes());
-        bytes[HEADER + 8..].copy_from_slice(&self.incarnation.to_le_bytes());
-        let checksum = checksum(&bytes[HEADER..]);
-        bytes[4..HEADER].copy_from_slice(&checksum);
-        bytes
-    }
-}
+/// The format of the file.
+#[derive(Debug)]
+pub struct Items;
 
-/// The records of the valid prefix, and its length.
-pub fn read(bytes: &[u8]) -> (Vec<Record>, usize) {
-    let mut records = Vec::new();
-    let mut at = 0;
-    while let Some(bytes) = bytes.get(at..at + RECORD) {
-        let body = &bytes[HEADER..];
-        if bytes[..4] != (BODY as u32).to_le_bytes() || bytes[4..HEADER] != checksum(body) {
-            break;
+impl Format for Items {
+    const MAGIC: [u8; 8] = *b"RONPOOLI";
+    const FRAME: [u8; 4] = *b"\xabRPI";
+    const VERSION: u16 = 1;
+    const NAME: &'static str = "items log";
+    const PROGRAM: &'static str = "sim";
+    const MAX_ATTACHMENT: usize = 0;
+    const ROT: Rot = Rot::Stop;
+
+    type Record = Record;
+    type Error = std::convert::Infallible;
+
+    fn check(parts: &[&[u8]]) -> [u8; CHECK] {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(part);
         }
-        let key = u64::from_le_bytes(body[..8].try_into().expect("8 bytes"));
-        let incarnation = u32::from_le_bytes(body[8..].try_into().expect("4 bytes"));
-        records.push(Record { key, incarnation });
-        at += RECORD;
+        let mut check = [0; CHECK];
+        hasher.finalize_xof().fill(&mut check);
+        check
     }
-    (records, at)
-}
 
-fn checksum(body: &[u8]) -> [u8; 4] {
-    blake3::hash(body).as_bytes()[..4]
-        .try_into()
-        .expect("4 bytes")
-}
+    fn encode(record: &Record, out: &mut Vec<u8>) -> Result<(), Self::Error> {
+        out.extend(record.key.to_le_bytes());
+        out.extend(record.incarnation.to_le_bytes());
+        Ok(())
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_cut_or_flip_ends_the_valid_prefix_at_a_record_boundary() {
-        let records: Vec<Record> = (0..4)
-            .map(|n| Record {
-                key: n,
-                incarnation: 1,
+    fn decode(_: u64, bytes: &[u8]) -> Result<Record, Refused> {
+        let record = bytes.split_first_chunk().and_then(|(key, incarnation)| {
+            Some(Record {
+                key: u64::from_le_bytes(*key),
+                incarnation: u32::from_le_bytes(incarnation.try_into().ok()?),
             })
-            .collect();
-        let bytes: Vec<u8> = records.iter().flat_map(Record::encode).collect();
-        assert_eq!(read(&bytes), (records.clone(), bytes.len()));
-        for cut in 0..bytes.len() {
-            assert_eq!(read(&bytes[..cut]).1, cut / RECORD * RECORD);
-        }
-        for flip in 0..bytes.len() {
-            let mut bad = bytes.clone();
-            bad[flip] ^= 1;
-            assert_eq!(read(&bad).1, flip / RECORD * RECORD, "flip at {flip}");
-        }
+        });
+        record.ok_or(Refused::Broken(Broken::BadRecord))
     }
+}
+
+/// The records of the valid part.
+pub fn read(bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let _ = journal::scan::<Items>(bytes, |frame| records.push(frame.record));
+    records
 }

@@ -7,13 +7,14 @@ use std::{io, sync::Arc};
 
 use ron_core::{
     Env, Lost,
+    journal::{Batch, HEADER_LEN, Journal},
     lock::{LockDecl, RankedMutex},
-    seam::{Disk, DiskFile, Open},
+    seam::{Disk, Open},
 };
 
 use super::{
     LOG_FILE,
-    log::{self, Record},
+    log::{Items, Record},
 };
 
 pub const STORE_LOCK: LockDecl = LockDecl {
@@ -29,9 +30,11 @@ pub struct Store {
 
 #[derive(Default)]
 struct State {
-    file: Option<Arc<dyn DiskFile>>,
+    journal: Option<Journal<Items>>,
     /// Everything before this is durable.
     good_len: u64,
+    /// The number of the next record.
+    next: u64,
     /// What is behind `good_len` is unknown.
     suspect: bool,
 }
@@ -59,53 +62,51 @@ impl Store {
 
 impl State {
     fn append(&mut self, disk: &Arc<dyn Disk>, record: Record) -> io::Result<()> {
-        let file = self.ready(disk)?;
+        self.ready(disk)?;
+        let mut batch = Batch::<Items>::new(self.next);
+        batch.push(&record, &[]).map_err(io::Error::other)?;
+        let journal = self.journal.as_ref().ok_or(io::ErrorKind::NotFound)?;
         self.suspect = true;
-        file.write_at(self.good_len, &record.encode())?;
-        file.sync()?;
-        self.good_len += log::RECORD as u64;
+        journal.write(self.good_len, batch.bytes())?;
+        journal.sync()?;
+        self.good_len += batch.bytes().len() as u64;
+        self.next = batch.next_index();
         self.suspect = false;
         Ok(())
     }
 
-    /// The open file, with nothing behind `good_len`.
-    fn ready(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Arc<dyn DiskFile>> {
-        let file = match self.file.clone() {
-            Some(file) => file,
+    /// Makes the file open, with nothing behind `good_len`.
+    fn ready(&mut self, disk: &Arc<dyn Disk>) -> io::Result<()> {
+        // Kept only once its tail is cut: if that fails, what was settled is lost like the first time.
+        let mut journal = match self.journal.take() {
+            Some(journal) => journal,
             None => self.open(disk)?,
         };
         if self.suspect {
             ron_core::sometimes!("pool.tail_suspect");
-            file.set_len(self.good_len)?;
-            file.sync()?;
+            journal.cut(self.good_len)?;
             self.suspect = false;
         }
-        // Only now: if this sync fails, what was written again below is lost like the first time.
-        self.file = Some(file.clone());
-        Ok(file)
+        self.journal = Some(journal);
+        Ok(())
     }
 
-    fn open(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Arc<dyn DiskFile>> {
-        let file = disk.open(LOG_FILE, Open::Create)?;
+    fn open(&mut self, disk: &Arc<dyn Disk>) -> io::Result<Journal<Items>> {
+        let journal = Journal::<Items>::open(&**disk, LOG_FILE, Open::Create)?;
         disk.sync_dir("")?;
-        let mut bytes = vec![0; file.len()? as usize];
-        let mut at = 0;
-        while at < bytes.len() {
-            match file.read_at(at as u64, &mut bytes[at..])? {
-                0 => break,
-                n => at += n,
-            }
+        if journal.id()?.is_err() && journal.len()? <= HEADER_LEN as u64 {
+            journal.begin([0; 16])?;
         }
-        self.good_len = log::read(&bytes).1 as u64;
+        let scan = journal.scan(|_| {})?;
+        (self.good_len, self.next) = (scan.valid_len, scan.next);
+        let len = journal.len()?;
         // If the sync of the last record failed, and the process was killed before it could cut it off, the
         // system shows what the disk never got, and would never write it.
-        if let Some(last) = self.good_len.checked_sub(log::RECORD as u64) {
-            file.write_at(last, &bytes[last as usize..self.good_len as usize])?;
-        }
-        if self.good_len < bytes.len() as u64 {
+        journal.settle(scan.last_batch, scan.valid_len)?;
+        if self.good_len < len {
             ron_core::sometimes!("pool.tail_cut");
         }
         self.suspect = true;
-        Ok(file)
+        Ok(journal)
     }
 }

@@ -20,7 +20,6 @@ macro_rules! targets {
 }
 
 targets! {
-    audit_frames,
     audit_note,
     audit_receipt,
     audit_tiles,
@@ -28,14 +27,13 @@ targets! {
     dht_envelope,
     dht_frames,
     dht_handshake,
-    dht_journal,
     dht_providers,
     dht_records,
     headers,
     inflate,
+    journal,
     kms_requests,
     scenario,
-    store_log,
 }
 
 fn feed<'a, T: Arbitrary<'a>>(data: &'a [u8], run: impl Fn(T)) {

@@ -16,9 +16,10 @@ use ron_io::MemoryDisk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Open,
-    Read(usize),
-    Write(usize),
-    SetLen,
+    Read { at: u64, len: usize },
+    Write { at: u64, len: usize },
+    Append { len: usize },
+    SetLen(u64),
     Sync,
     Rename,
     Remove,
@@ -133,18 +134,25 @@ struct ToldFile {
 
 impl DiskFile for ToldFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.disk.ask(&self.path, Op::Read(buf.len()))?;
+        self.disk.ask(
+            &self.path,
+            Op::Read {
+                at: offset,
+                len: buf.len(),
+            },
+        )?;
         let most = buf.len().min(self.disk.0.most_read.load(Ordering::Relaxed));
         self.file.read_at(offset, &mut buf[..most])
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.disk.ask(&self.path, Op::Write(data.len()))?;
-        self.file.write_at(offset, data)
+    fn write_at(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        let len = data.len();
+        self.disk.ask(&self.path, Op::Write { at, len })?;
+        self.file.write_at(at, data)
     }
 
     fn append(&self, data: &[u8]) -> io::Result<u64> {
-        self.disk.ask(&self.path, Op::Write(data.len()))?;
+        self.disk.ask(&self.path, Op::Append { len: data.len() })?;
         self.file.append(data)
     }
 
@@ -153,7 +161,7 @@ impl DiskFile for ToldFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.ask(&self.path, Op::SetLen)?;
+        self.disk.ask(&self.path, Op::SetLen(len))?;
         self.file.set_len(len)
     }
 

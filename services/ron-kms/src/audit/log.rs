@@ -291,7 +291,7 @@ impl AuditLog {
         }
         let mut acts = Vec::new();
         let mut flight = InFlight::new(self.size(), std::mem::take(&mut self.spare.0));
-        flight.batch.reserve(events.size_hint().0);
+        flight.batch.reserve(events.size_hint().0, USUAL_LEN);
         self.add_due(&mut flight, wall_ms);
         for event in events {
             if let Err(act) = self.add(&mut flight, event, wall_ms) {
@@ -319,7 +319,7 @@ impl AuditLog {
         let Append::Writing(flight) = std::mem::replace(&mut self.append, Append::Idle) else {
             return Vec::new();
         };
-        for leaf in flight.batch.leaves() {
+        for leaf in flight.batch.records() {
             match self.edge.push(leaf) {
                 Ok(hash) => self.frontier.push(hash),
                 Err(_) => unreachable!("a record fits an entry bundle"),

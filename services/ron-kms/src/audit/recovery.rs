@@ -88,7 +88,7 @@ impl Recovery {
 
     /// The next valid record of the file.
     pub fn record(&mut self, framed: &Framed<'_>) {
-        let Ok(hash) = self.edge.push(framed.leaf) else {
+        let Ok(hash) = self.edge.push(framed.bytes) else {
             return;
         };
         self.frontier.push(hash);

@@ -83,9 +83,10 @@ async fn open_store(env: &Env, config: &Config) -> Result<KeyStore, Fatal> {
     KeyStore::open(env, unlock)
         .await
         .map_err(|error| match error {
-            StoreError::Locked | StoreError::WrongKey | StoreError::Newer { .. } => {
-                Fatal::Config(format!("{}: {error}", config.data_dir))
-            }
+            StoreError::Locked
+            | StoreError::WrongKey
+            | StoreError::Newer { .. }
+            | StoreError::Damaged(_) => Fatal::Config(format!("{}: {error}", config.data_dir)),
             other => Fatal::Failed(format!("{}: {other}", config.data_dir)),
         })
 }

@@ -5,7 +5,7 @@ use ron_io::MemoryDisk;
 use super::*;
 use crate::{
     audit::{
-        frames::Batch,
+        frames::{Batch, encode_header},
         record::{Event, Record},
         tiles::encode_entries,
     },
@@ -192,95 +192,6 @@ fn hashes(width: u16) -> Published {
         tile: Tile::new(Kind::Hashes { level: 0 }, 0, width).unwrap(),
         bytes: vec![1; usize::from(width) * 32].into(),
     }
-}
-
-/// A file that tells what was written and synced through it.
-struct Told {
-    file: Arc<dyn DiskFile>,
-    calls: std::sync::Mutex<Vec<Call>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Write { from: u64, to: u64 },
-    Length(u64),
-    Sync,
-}
-
-impl DiskFile for Told {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.file.read_at(offset, buf)
-    }
-    fn write_at(&self, from: u64, data: &[u8]) -> io::Result<()> {
-        let to = from + data.len() as u64;
-        self.calls.lock().unwrap().push(Call::Write { from, to });
-        self.file.write_at(from, data)
-    }
-    fn append(&self, data: &[u8]) -> io::Result<u64> {
-        self.file.append(data)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.calls.lock().unwrap().push(Call::Length(len));
-        self.file.set_len(len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.calls.lock().unwrap().push(Call::Sync);
-        self.file.sync()
-    }
-    fn identity(&self) -> io::Result<ron_core::seam::FileId> {
-        self.file.identity()
-    }
-}
-
-#[test]
-fn the_length_is_set_again_and_the_last_batch_written_again_as_it_was_and_each_synced() {
-    let disk = MemoryDisk::new(4 << 20);
-    let journal = open(&disk, true).journal;
-    let batches = [batch(0, 2), batch(2, 4_000)];
-    let mut at = START;
-    for batch in &batches {
-        journal.write(&disk, 0, at, batch.bytes()).unwrap();
-        at += batch.bytes().len() as u64;
-    }
-    let scan = journal.scan(|_| {}).unwrap();
-    let second = START + batches[0].bytes().len() as u64;
-    assert_eq!((scan.last_batch, scan.valid_len), (second, at));
-    let before = whole(&disk);
-    let told = Arc::new(Told {
-        file: disk.open(LOG, Open::Existing).unwrap(),
-        calls: std::sync::Mutex::default(),
-    });
-    journal.state.lock().file = Some(told.clone());
-    journal.settle(scan.last_batch, scan.valid_len).unwrap();
-    assert_eq!(whole(&disk), before);
-    let calls = std::mem::take(&mut *told.calls.lock().unwrap());
-    let detour = calls[0];
-    assert!(matches!(detour, Call::Length(longer) if longer > at));
-    let length = [detour, Call::Length(at), Call::Sync];
-    let (first, calls) = calls.split_at(3);
-    assert_eq!(first, length);
-    let mut written = second;
-    for call in &calls[..calls.len() - 1] {
-        let Call::Write { from, to } = *call else {
-            panic!("synced before all was written: {calls:?}");
-        };
-        assert_eq!(from, written);
-        written = to;
-    }
-    assert!(calls.len() > 2, "a batch of more than one piece: {calls:?}");
-    assert_eq!((written, calls.last()), (at, Some(&Call::Sync)));
-    journal.settle(at, at).unwrap();
-    assert_eq!(*told.calls.lock().unwrap(), length, "no batch to settle");
-}
-
-fn whole(disk: &MemoryDisk) -> Vec<u8> {
-    let file = disk.open(LOG, Open::Existing).unwrap();
-    let mut bytes = vec![0; file.len().unwrap() as usize];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
-    bytes
 }
 
 #[test]

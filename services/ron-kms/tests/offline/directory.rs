@@ -129,7 +129,7 @@ fn the_file_and_the_fault_are_named_in_one_line() {
     );
     assert_eq!(
         hit("log", 0),
-        "log: not an audit log: the file does not begin like one"
+        "log: the file is no audit log: it does not begin like one"
     );
     let shorten = |file: &str, by: usize| {
         let path = format!("{DIR}/{file}");

@@ -240,7 +240,7 @@ pub fn write_records(disk: &dyn Disk, dir: &str, keys: &Keys, events: Vec<Event>
         };
         batch.push(&record, &[]).unwrap();
     }
-    for leaf in batch.leaves() {
+    for leaf in batch.records() {
         frontier.push(edge.push(leaf).unwrap());
     }
     disk.create_dir(dir).unwrap();

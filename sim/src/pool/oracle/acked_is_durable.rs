@@ -55,12 +55,7 @@ impl Oracle for AckedIsDurable {
         let mut stored = BTreeSet::new();
         for node in view.nodes.iter().filter(|n| n.service == pool::NAME) {
             let bytes = node.disk.read_file(pool::LOG_FILE).unwrap_or_default();
-            stored.extend(
-                pool::log::read(&bytes)
-                    .0
-                    .into_iter()
-                    .map(|record| record.key),
-            );
+            stored.extend(pool::log::read(&bytes).into_iter().map(|record| record.key));
         }
         match self.acked.difference(&stored).next() {
             Some(lost) => {

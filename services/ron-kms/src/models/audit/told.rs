@@ -34,7 +34,7 @@ impl Told {
         told.roots.push(frontier.root());
         let mut scanner = Scanner::starting_at(0);
         scanner.feed(file, |framed| {
-            frontier.push(leaf_hash(framed.leaf));
+            frontier.push(leaf_hash(framed.bytes));
             told.roots.push(frontier.root());
             told.tell(&framed.record.event);
         });
