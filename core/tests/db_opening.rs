@@ -83,7 +83,7 @@ async fn opening(machine: &Machine, when: &str) -> Cost {
 #[test]
 fn opening_a_gibibyte_reads_and_writes_little_when_clean_killed_or_after_a_failed_sync() {
     in_world(|world| async move {
-        let machine = world.machine(HOME);
+        let machine = world.machine_with(HOME, 4 << 30);
         let db = Db::open(&machine.env(), PATH).await.unwrap();
         for step in 0..32 {
             put(&db, step * 32, 32, 1_000_000).await.unwrap();
@@ -183,7 +183,7 @@ async fn look(machine: &Machine) -> Result<u64, DbError> {
 fn a_damaged_file_is_an_error_of_one_line_and_never_a_panic() {
     for (values, bytes) in [(40, 700), (40, 1_000_000)] {
         in_world(|world| async move {
-            let machine = world.machine(HOME);
+            let machine = world.machine_with(HOME, 1 << 30);
             let db = Db::open(&machine.env(), PATH).await.unwrap();
             put(&db, 1, values, bytes).await.unwrap();
             put(&db, 1, 2, bytes).await.unwrap();

@@ -233,3 +233,35 @@ fn a_question_that_cannot_be_answered_says_why() {
     let out = ends(&operator.command(&["get", "x", "--url", "http://127.0.0.1:1"]));
     assert_eq!(out.status.code(), Some(1));
 }
+
+#[test]
+fn a_damaged_record_journal_is_one_line_or_costs_a_record_and_never_a_panic() {
+    let operator = Operator::new("damaged");
+    let node = operator.start("one", &[]);
+    node.until_ready();
+    let key = node.id.clone();
+    for value in ["a", "b", "c"] {
+        let (code, _, said) = operator.ask(&node, &["put", value, value]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    assert_eq!(node.daemon.stop().code, Some(0));
+    let journal = operator.path("one/records.journal");
+    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode(&journal), mode(&operator.path("one"))),
+        (0o600, 0o700)
+    );
+    let sound = fs::read(&journal).unwrap();
+    for at in (0..sound.len()).step_by(7) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&journal, &bytes).unwrap();
+        if at < 34 {
+            operator.refuses(&operator.serve("one", &[]), "records.journal: ");
+        } else if at % 3 == 0 {
+            let node = operator.start("one", &[]);
+            assert_eq!(node.id, key);
+            assert_eq!(node.daemon.stop().code, Some(0));
+        }
+    }
+}

@@ -94,7 +94,7 @@ impl Operator {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     dirs.push(path);
-                } else if !path.ends_with("keys.redb") {
+                } else if !path.ends_with("keys.redb") && !path.ends_with("keys.redb.unsynced") {
                     files.insert(path.clone(), fs::read(&path).unwrap());
                 }
             }
@@ -617,4 +617,112 @@ fn replace(log: &Path) {
 fn make_anew(log: &Path) {
     fs::remove_file(log).unwrap();
     fs::write(log, b"").unwrap();
+}
+
+#[test]
+fn a_damaged_or_cut_store_is_one_line_with_its_remedy_and_never_a_panic() {
+    let operator = Operator::new("damaged");
+    let signed = operator.with_key(&[]);
+    let store = operator.path("data/keys.redb");
+    let sound = fs::read(&store).unwrap();
+    let mut noticed = 0;
+    // Where the header says how the file is laid out, and a bit in every other page.
+    let places = [0, 9, 10, 12, 17, 20, 24, 30, 66, 80, 130, 200, 300].into_iter();
+    for at in places.chain((4100..sound.len()).step_by(8192 + 331)) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&store, &bytes).unwrap();
+        let started = Daemon::start(operator.serve(&[]), &operator.path("errors"));
+        match started {
+            // A page that nobody needs any more, or a flag of no consequence: then everything is there.
+            Ok(daemon) => drop(Kms(daemon).works_with(&signed)),
+            Err(Farewell { code, logged, .. }) => {
+                noticed += 1;
+                assert_eq!(code, Some(2), "byte {at}: {logged}");
+                let errors: Vec<&str> = logged.lines().filter(|l| l.contains("rror")).collect();
+                assert_eq!(errors.len(), 1, "byte {at}: {logged}");
+                assert!(errors[0].contains("backup of keys.redb"), "{logged}");
+                assert!(!logged.contains("panicked"), "byte {at}: {logged}");
+            }
+        }
+    }
+    assert!(noticed > 3, "{noticed}");
+    for len in [0, 1, 4096, sound.len() / 2, sound.len() - 1] {
+        fs::write(&store, &sound[..len]).unwrap();
+        let said = operator.refuses(&operator.serve(&[]));
+        assert!(said.contains("the key store is damaged: "), "{len}: {said}");
+        assert!(said.contains("put a backup of keys.redb"), "{len}: {said}");
+    }
+    fs::write(&store, &sound).unwrap();
+    operator.start(&[]).works_with(&signed);
+}
+
+#[test]
+fn files_are_their_owners_alone_and_a_wider_directory_is_told_once() {
+    let operator = Operator::new("modes");
+    let signed = operator.with_key(&[]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mut dirs = vec![operator.path("data")];
+    while let Some(dir) = dirs.pop() {
+        assert_eq!(mode(&dir), 0o700, "{}", dir.display());
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => assert_eq!(mode(&path), 0o600, "{}", path.display()),
+            }
+        }
+    }
+    let data = operator.path("data");
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
+    let farewell = operator.start(&[]).works_with(&signed);
+    let told = farewell
+        .logged
+        .lines()
+        .filter(|l| l.contains("chmod -R go="));
+    assert_eq!(told.count(), 1, "{}", farewell.logged);
+    assert_eq!(mode(&data), 0o755, "left as its owner made it");
+}
+
+#[test]
+fn keys_txt_and_the_reserve_are_missed_and_made_again() {
+    let operator = Operator::new("missing");
+    let signed = operator.with_key(&[]);
+    for (name, said) in [("keys.txt", "written anew"), ("reserve", "set aside again")] {
+        let path = operator.path("data/audit").join(name);
+        let before = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let farewell = operator.start(&[]).works_with(&signed);
+        let lines = farewell.logged.lines();
+        let told: Vec<&str> = lines
+            .filter(|l| l.contains(&format!("audit/{name}")))
+            .collect();
+        assert_eq!(told.len(), 1, "{}", farewell.logged);
+        assert!(told[0].contains(said), "{}", told[0]);
+        assert!(fs::read(&path).unwrap() == before, "{name}");
+    }
+}
+
+#[test]
+fn the_data_of_the_first_version_is_taken_over() {
+    let operator = Operator::new("v1");
+    let old = xtask::tree::root().join("services/ron-kms/tests/data/v1");
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(dir) = dirs.pop() {
+        fs::create_dir_all(operator.path("data").join(&dir)).unwrap();
+        for entry in fs::read_dir(old.join(&dir)).unwrap() {
+            let name = dir.join(entry.unwrap().file_name());
+            match old.join(&name).is_dir() {
+                true => dirs.push(name),
+                false => drop(fs::copy(old.join(&name), operator.path("data").join(&name))),
+            }
+        }
+    }
+    let key = Permissions::from_mode(0o600);
+    fs::set_permissions(operator.path("data/kek.key"), key).unwrap();
+    let kms = operator.start(&[]);
+    kms.assert_verifies(&kms.sign("7rUPwWQD56nMWNBWccVbrw"));
+    assert_eq!(kms.0.stop().code, Some(0));
+    let verified = ends(&operator.command(&["audit", "verify", "data/audit"]));
+    assert!(verified.status.success(), "{verified:?}");
 }

@@ -119,7 +119,9 @@ fn open(
     let old = matches!(header, Err(HeaderError::Older { .. }));
     let mut store = RecordStore::new(me, quotas);
     // What its time or a smaller quota refuses now was acknowledged before: it is let go.
-    let mut replay = |entry| drop(entries::replay(&mut store, entry, now));
+    let mut replay = |entry| {
+        entries::replay(&mut store, entry, now);
+    };
     let scan = match header {
         Ok(_) => journal.scan(|frame| replay(frame.record)).map_err(failed)?,
         // A first start that did not get far, or an older version: what it holds is little.

@@ -36,11 +36,11 @@ use tokio::{
 
 use crate::disk::ToldDisk;
 
-/// The address of the machine that [`World::env`] stands for.
+/// Where a machine is that has no other.
 pub const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// What the files of one machine may hold together; nobody holds it before it is written.
-const DISK_BYTES: u64 = 4 << 30;
+/// What the files of one machine may hold together, unless it is said otherwise.
+const DISK_BYTES: u64 = 64 << 20;
 
 /// What all machines share.
 #[derive(Clone)]
@@ -112,10 +112,14 @@ pub fn in_world<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
 
 impl World {
     pub fn machine(&self, ip: impl Into<IpAddr>) -> Machine {
+        self.machine_with(ip, DISK_BYTES)
+    }
+
+    pub fn machine_with(&self, ip: impl Into<IpAddr>, disk_bytes: u64) -> Machine {
         Machine(Arc::new(Inner {
             world: self.clone(),
             ip: ip.into(),
-            disk: ToldDisk::new(DISK_BYTES),
+            disk: ToldDisk::new(disk_bytes),
             stalled: watch::Sender::new(false),
             jobs: Mutex::default(),
             tasks: Mutex::default(),
@@ -169,6 +173,14 @@ impl Machine {
 
     pub fn ip(&self) -> IpAddr {
         self.0.ip
+    }
+
+    pub async fn pass(&self, ms: u64) {
+        self.0.world.pass(ms).await;
+    }
+
+    pub async fn timed<T>(&self, work: impl Future<Output = T>) -> (u64, T) {
+        self.0.world.timed(work).await
     }
 
     /// File operations wait until the disk is let go.
@@ -338,8 +350,10 @@ impl Net for Machine {
 
     fn connect(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<Conn>> {
         Box::pin(async move {
-            // A millisecond there, so that time passes.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            if addr.ip() != self.0.ip {
+                // A millisecond there, so that time passes.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             if self.shared().silent.lock().unwrap().contains(&addr.ip()) {
                 return std::future::pending().await;
             }

@@ -21,7 +21,7 @@ use super::{
     frames::Batch,
     merkle::Frontier,
     publish::Edge,
-    record::{Action, Event, GapReason, Record, Seq},
+    record::{Action, Event, GapReason, Record, Seq, USUAL_LEN},
     sequence::{Ledger, Lost, Missing},
 };
 

@@ -8,12 +8,12 @@
 mod api;
 mod bad_input;
 mod busy;
-mod clockwork;
 mod drain;
-mod fickle_disk;
 mod network;
 mod node;
 mod openapi;
 mod parts;
 mod records;
 mod stranger;
+
+use kit::world as clockwork;

@@ -1,5 +1,8 @@
 //! What is stored: the newest wins, acknowledged is durable, time ends it, republishing keeps it.
 
+use std::io;
+
+use kit::disk::Op;
 use svc_dht::{
     error::DhtError,
     id::Id,
@@ -10,7 +13,6 @@ use svc_dht::{
 
 use crate::{
     clockwork::in_world,
-    fickle_disk::Failing,
     node::{Node, identity},
 };
 
@@ -237,8 +239,10 @@ fn a_journal_that_lost_its_name_to_another_acknowledges_nothing() {
         // The last of these makes the journal long enough to be written anew; the new one takes its name, and then
         // its directory cannot be synced.
         for n in 0..17 {
-            node.machine
-                .fail_disk((n == 16).then_some(Failing::DirSync));
+            node.machine.disk().tell(move |_, op| match op {
+                Op::SyncDir if n == 16 => Err(io::Error::other("on purpose")),
+                _ => Ok(()),
+            });
             let put = node
                 .dht
                 .put_value(b"same", &[7; 16_000], None, node.deadline());
@@ -246,10 +250,13 @@ fn a_journal_that_lost_its_name_to_another_acknowledges_nothing() {
             world.pass(5).await;
         }
         assert_eq!(node.metric("journal_errors_total").await, 1.0);
-        node.machine.fail_disk(Some(Failing::Beside));
+        node.machine.disk().tell(|path, op| match op {
+            Op::Open if path.ends_with(".new") => Err(io::Error::other("on purpose")),
+            _ => Ok(()),
+        });
         let lost = node.dht.put_value(b"lost", b"1", None, node.deadline());
         assert!(lost.await.is_err());
-        node.machine.fail_disk(None);
+        node.machine.disk().behave();
         let kept = node.dht.put_value(b"kept", b"2", None, node.deadline());
         let key = kept.await.unwrap().key;
         let machine = node.machine.again();
