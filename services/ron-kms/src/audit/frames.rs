@@ -105,7 +105,11 @@ mod tests {
     fn a_newer_record_ends_the_reading_and_is_never_cut_off() {
         let mut batch = Batch::new(0);
         let newer = br#"{"v":9,"what":"ever"}"#;
-        batch.push_with(&[], |out| Ok(out.extend(newer))).unwrap();
+        let put = batch.push_with(&[], |out| {
+            out.extend(newer);
+            Ok(())
+        });
+        put.unwrap();
         let file = [&encode_header([5; 16])[..], batch.bytes()].concat();
         let (_, scan) = scan(&file, |_| panic!("read")).unwrap();
         assert_eq!((scan.records, scan.valid_len), (0, HEADER_LEN as u64));
