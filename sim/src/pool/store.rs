@@ -46,9 +46,7 @@ impl Store {
             state: Arc::new(RankedMutex::new(STORE_LOCK, State::default())),
         };
         let opening = store.clone();
-        let _ = env
-            .disk(move |disk| opening.state.lock().ready(disk).map(|_| ()))
-            .await;
+        let _ = env.disk(move |disk| opening.state.lock().ready(disk)).await;
         store
     }
 
