@@ -27,8 +27,8 @@ use self::{
 pub use self::{
     drain::Drain,
     live::{Commit, Live, Source},
-    settings::{AppSettings, ReloadConfig, TlsConfig},
-    site::Serves,
+    settings::{AppSettings, ReloadConfig, TlsConfig, caller_rules},
+    site::{Plain, Serves},
     work::work,
 };
 use crate::{

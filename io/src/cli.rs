@@ -14,7 +14,7 @@ use ron_core::config::{ConfigErrors, Sources};
 
 pub use self::{
     ask::{AskArgs, Client, ask, encoded},
-    serve::{Launch, serve, with_store},
+    serve::{Launch, serve, serve_only, with_store},
 };
 use crate::Logs;
 

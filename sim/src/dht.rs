@@ -78,6 +78,10 @@ impl SimService for DhtService {
         read_config::<Config>(config).map(|_| ())
     }
 
+    fn page(&self) -> Option<(&'static str, String)> {
+        Some(topology::page())
+    }
+
     fn points(&self) -> Points {
         svc_dht::POINTS
     }

@@ -81,6 +81,10 @@ impl SimService for KmsService {
         }
     }
 
+    fn page(&self) -> Option<(&'static str, String)> {
+        Some(topology::page())
+    }
+
     fn points(&self) -> Points {
         ron_kms::POINTS
     }

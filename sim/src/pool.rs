@@ -71,6 +71,10 @@ impl SimService for PoolService {
         read_config::<PoolConfig>(config).map(|_| ())
     }
 
+    fn page(&self) -> Option<(&'static str, String)> {
+        Some(topology::page())
+    }
+
     fn points(&self) -> Points {
         crate::POINTS
     }

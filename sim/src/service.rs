@@ -47,6 +47,11 @@ pub trait SimService: Send + Sync {
         Points::default()
     }
 
+    /// Its page of generated docs.
+    fn page(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
     /// Its laws. They hold in every scenario that it takes part in, unless the file names an exception.
     fn laws(&self) -> &'static [OracleKind] {
         &[]

@@ -4,11 +4,8 @@
 pub mod daemon;
 pub mod third_party;
 
-use xtask::docs::Generator;
-
-/// Every page of `docs/_generated`, from the crate it tells about.
-pub const GENERATORS: &[Generator] = &[
-    sim::pool::topology::page,
-    ron_kms::topology::page,
-    svc_dht::topology::page,
-];
+/// Every page of `docs/_generated`, from the services that are registered in the simulator.
+pub fn pages() -> xtask::docs::Files {
+    let pages = sim::services::all().iter();
+    xtask::docs::produce(pages.filter_map(|service| service.page()))
+}

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::{
-    auth::AuthConfig,
+    auth::{AuthConfig, check_bind},
     config::{Broken, Settings},
 };
 
@@ -46,6 +46,46 @@ pub trait AppSettings: Settings + Clone + Send + Sync + 'static {
     fn tls(&self) -> &TlsConfig;
 
     fn reload(&self) -> &ReloadConfig;
+}
+
+/// The accessors of [`AppSettings`] for sections of the usual names; `admin` is where that key lies.
+#[macro_export]
+macro_rules! app_sections {
+    ($($admin:ident).+) => {
+        fn auth(&self) -> &$crate::auth::AuthConfig {
+            &self.auth
+        }
+
+        fn admin(&self) -> bool {
+            self.$($admin).+
+        }
+
+        fn tls(&self) -> &$crate::app::TlsConfig {
+            &self.tls
+        }
+
+        fn reload(&self) -> &$crate::app::ReloadConfig {
+            &self.reload
+        }
+    };
+}
+
+/// What keeps callers from being told apart where the service listens.
+pub fn caller_rules(auth: &AuthConfig, bind: SocketAddr) -> Vec<Broken> {
+    match auth.to_mode() {
+        Err(broken) => broken,
+        Ok(mode) => {
+            let broken = |reason| Broken {
+                key: "auth.mode",
+                reason,
+            };
+            check_bind(&mode, bind)
+                .err()
+                .map(broken)
+                .into_iter()
+                .collect()
+        }
+    }
 }
 
 impl TlsConfig {

@@ -43,6 +43,32 @@ pub trait Serves: Send + Sync + 'static {
     }
 }
 
+/// A service that needs no more than this.
+pub struct Plain {
+    pub version: &'static str,
+    pub telemetry: Telemetry,
+    pub limits: Limits,
+    pub routes: Router,
+}
+
+impl Serves for Plain {
+    fn version(&self) -> &'static str {
+        self.version
+    }
+
+    fn telemetry(&self) -> Telemetry {
+        self.telemetry.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn routes(&self, _: &Telemetry, _: &Mode) -> Router {
+        self.routes.clone()
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Site(pub Arc<Parts>);
 

@@ -18,6 +18,8 @@ crate::settings! {
     struct Config {
         /// May change while it runs.
         low: u32 = 1 => 0..=100;
+        /// Operators act over HTTP.
+        admin: bool = false, restart;
         /// May not.
         high: u32 = 10 => 0..=100, restart;
         auth: AuthConfig;
@@ -39,21 +41,7 @@ impl AppSettings for Config {
         Vec::new()
     }
 
-    fn auth(&self) -> &AuthConfig {
-        &self.auth
-    }
-
-    fn admin(&self) -> bool {
-        false
-    }
-
-    fn tls(&self) -> &TlsConfig {
-        &self.tls
-    }
-
-    fn reload(&self) -> &ReloadConfig {
-        &self.reload
-    }
+    crate::app_sections!(admin);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use clap::{Args, Command, FromArgMatches};
 use ron_core::{
     Env, Shutdown,
     app::{AppSettings, Commit, Live, TlsConfig},
@@ -61,6 +62,27 @@ where
         Ok((loaded, options))
     };
     run(load, |running| start(running, service))
+}
+
+/// For a program that has no other command: parses its arguments too, with `serve` as their first word or without.
+pub fn serve_only<C: AppSettings, F>(
+    program: &'static Program,
+    service: impl FnOnce(Launch<C>) -> F,
+) -> ExitCode
+where
+    F: Future<Output = Result<(), Fatal>>,
+{
+    let named = |name: &'static str| ConfigArgs::augment_args(Command::new(name));
+    let parsed = named(program.name)
+        .version(program.version)
+        .args_conflicts_with_subcommands(true)
+        .subcommand(named("serve").about("Run the service (the default)"))
+        .get_matches();
+    let matches = parsed.subcommand_matches("serve").unwrap_or(&parsed);
+    match ConfigArgs::from_arg_matches(matches) {
+        Ok(args) => serve(program, &args, service),
+        Err(error) => error.exit(),
+    }
 }
 
 /// The same world for a command that works on a stopped service's data: `check` sees the configuration first, and

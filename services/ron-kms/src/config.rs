@@ -4,8 +4,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
-    app::{AppSettings, ReloadConfig, TlsConfig},
-    auth::{AuthConfig, check_bind},
+    app::{AppSettings, ReloadConfig, TlsConfig, caller_rules},
+    auth::AuthConfig,
     config::{Broken, Secret},
     serve::HttpConfig,
 };
@@ -175,18 +175,9 @@ ron_core::settings! {
 impl AppSettings for Config {
     fn rules(&self) -> Vec<Broken> {
         let mut broken = self.tls.rules();
+        broken.extend(caller_rules(&self.auth, self.bind));
+        broken.extend(self.http.rules());
         let mut say = |key, reason: String| broken.push(Broken { key, reason });
-        match self.auth.to_mode() {
-            Err(more) => more.into_iter().for_each(|b| say(b.key, b.reason)),
-            Ok(mode) => {
-                if let Err(reason) = check_bind(&mode, self.bind) {
-                    say("auth.mode", reason);
-                }
-            }
-        }
-        for b in self.http.rules() {
-            say(b.key, b.reason);
-        }
         if self.data_dir.is_empty() {
             say("data_dir", "must name a directory".into());
         }
@@ -222,21 +213,7 @@ impl AppSettings for Config {
         vec![self.bind]
     }
 
-    fn auth(&self) -> &AuthConfig {
-        &self.auth
-    }
-
-    fn admin(&self) -> bool {
-        self.admin
-    }
-
-    fn tls(&self) -> &TlsConfig {
-        &self.tls
-    }
-
-    fn reload(&self) -> &ReloadConfig {
-        &self.reload
-    }
+    ron_core::app_sections!(admin);
 }
 
 impl Config {

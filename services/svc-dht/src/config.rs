@@ -9,8 +9,8 @@ use std::{
 
 use ron_core::{
     admission::{InflateLimits, Limits as AdmissionLimits},
-    app::{AppSettings, ReloadConfig, TlsConfig},
-    auth::{AuthConfig, check_bind},
+    app::{AppSettings, ReloadConfig, TlsConfig, caller_rules},
+    auth::AuthConfig,
     backoff::Backoff,
     config::Broken,
     serve::HttpConfig,
@@ -218,21 +218,12 @@ ron_core::settings! {
 impl AppSettings for Config {
     fn rules(&self) -> Vec<Broken> {
         let mut broken = self.tls.rules();
+        broken.extend(caller_rules(&self.auth, self.api.bind));
+        broken.extend(self.http.rules());
         let mut say = |key, reason: &str| {
             let reason = reason.to_owned();
             broken.push(Broken { key, reason });
         };
-        match self.auth.to_mode() {
-            Err(more) => more.iter().for_each(|b| say(b.key, &b.reason)),
-            Ok(mode) => {
-                if let Err(reason) = check_bind(&mode, self.api.bind) {
-                    say("auth.mode", &reason);
-                }
-            }
-        }
-        for b in self.http.rules() {
-            say(b.key, &b.reason);
-        }
         if self.network.is_empty() || self.network.len() > 255 {
             say("network", "a name of 1 to 255 bytes is allowed");
         }
@@ -284,21 +275,7 @@ impl AppSettings for Config {
         [self.bind].into_iter().chain(api).collect()
     }
 
-    fn auth(&self) -> &AuthConfig {
-        &self.auth
-    }
-
-    fn admin(&self) -> bool {
-        self.api.admin
-    }
-
-    fn tls(&self) -> &TlsConfig {
-        &self.tls
-    }
-
-    fn reload(&self) -> &ReloadConfig {
-        &self.reload
-    }
+    ron_core::app_sections!(api.admin);
 }
 
 impl Config {

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use tests::GENERATORS;
 use xtask::{
     docs,
     tree::{self, Tree},
@@ -11,7 +10,7 @@ use xtask::{
 fn main() -> ExitCode {
     let check = std::env::args().any(|arg| arg == "--check");
     let root = tree::root();
-    let produced = docs::produce(GENERATORS);
+    let produced = tests::pages();
     let told = Tree::read(&root).and_then(|tree| {
         let committed = docs::committed(&tree);
         if check {

@@ -1,7 +1,6 @@
 //! Documentation that the code writes: `docs/_generated` is exactly what the generators produce.
 //!
-//! A generator is a function that names its file and returns the text. They are listed in the package
-//! `tests`, which may depend on everything; the check fails on a file that is missing, out of date, or that
+//! Each service that is registered in the simulator brings its page; the check fails on a file that is missing, out of date, or that
 //! nobody produces.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
@@ -13,17 +12,12 @@ pub const DIR: &str = "docs/_generated/";
 /// Written by the command that measured them: no generator can say what they hold.
 const MEASURED: &[&str] = &["planted-bugs.md", "sweep.md"];
 
-/// File name within [`DIR`] and contents.
-pub type Generator = fn() -> (&'static str, String);
-
 pub type Files = BTreeMap<String, String>;
 
-pub fn produce(generators: &[Generator]) -> Files {
-    generators
-        .iter()
-        .map(|generator| generator())
-        .map(|(name, text)| (name.to_string(), text))
-        .collect()
+/// From pages, each by its file's name within [`DIR`].
+pub fn produce(pages: impl IntoIterator<Item = (&'static str, String)>) -> Files {
+    let named = |(name, text): (&str, String)| (name.to_string(), text);
+    pages.into_iter().map(named).collect()
 }
 
 pub fn committed(tree: &Tree) -> Files {
@@ -86,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_directory_must_hold_exactly_what_is_produced() {
-        let produced = produce(&[queues]);
+        let produced = produce([queues()]);
         let cases: [(Paths, &[&str]); 4] = [
             (
                 &[
@@ -123,7 +117,7 @@ mod tests {
         let old = committed(&Tree::of(&[("docs/_generated/old.md", "x")]));
         fs::create_dir_all(root.join(DIR)).unwrap();
         fs::write(root.join(DIR).join("old.md"), "x").unwrap();
-        let changed = write(&root, &produce(&[queues]), &old).unwrap();
+        let changed = write(&root, &produce([queues()]), &old).unwrap();
         let after: Vec<_> = fs::read_dir(root.join(DIR))
             .unwrap()
             .map(|e| e.unwrap().file_name())

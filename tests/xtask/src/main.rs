@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use xtask::{
-    ci, deps, mutants, spec, tidy,
+    ci, deps, mutants, new_service, spec, tidy,
     tree::{self, Tree},
 };
 
@@ -14,6 +14,7 @@ usage: cargo xtask COMMAND
   spec --where ID                 show where a rule is proven
   tidy                            check the house rules
   docs [--check]                  write docs/_generated, or fail if it is out of date
+  new-service NAME                write a service that serves, is documented, simulated and tested
   deps                            install the packages that the tests need
   mutants [--quick | ARGS...]     plant each bug of sim/mutants in a copy of the tree and hunt it
   ci [--list] [STEP...]           run the steps of CI, or those named";
@@ -48,6 +49,12 @@ fn run(args: &[&str]) -> Result<(), String> {
         ["tidy"] => fail_on(tidy::check(&read()?)),
         ["docs"] => tables(&[]),
         ["docs", "--check"] => tables(&["--check"]),
+        ["new-service", name] => {
+            let files = new_service::files(&read()?, name)?;
+            new_service::write(&tree::root(), &files).map_err(|error| error.to_string())?;
+            let paths: Vec<&str> = files.keys().map(String::as_str).collect();
+            print(format!("{}\nnow run: cargo xtask docs\n", paths.join("\n")))
+        }
         ["deps"] => deps::run(&tree::root()),
         ["ci", "--list"] => print(ci::list()),
         ["ci", steps @ ..] => {
