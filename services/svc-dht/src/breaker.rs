@@ -60,7 +60,11 @@ impl Breakers {
             return false;
         }
         let rules = self.rules;
-        self.remember(peer, now).handle_failure(&rules, asked, now)
+        let opened = self.remember(peer, now).handle_failure(&rules, asked, now);
+        if opened {
+            ron_core::sometimes!("dht.breaker_opened");
+        }
+        opened
     }
 
     /// The request was given up before anything was learnt from it.

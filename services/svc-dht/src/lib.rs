@@ -69,6 +69,17 @@ pub mod worker;
 
 /// Marks that simulated runs must reach, points that they bend, bugs that they must catch.
 pub const POINTS: ron_core::points::Points = ron_core::points::Points {
-    marks: &[],
+    marks: &[
+        "dht.breaker_opened",
+        "dht.bucket_asked_again",
+        "dht.expired_refused",
+        "dht.hedged",
+        "dht.nobody_waits",
+        "dht.older_refused",
+        "dht.peer_limited",
+        "dht.publisher_full",
+        "dht.record_evicted",
+        "dht.torn_tail_cut",
+    ],
     buggify: &["dht.read_refused", "dht.route_dropped", "dht.write_refused"],
 };

@@ -157,9 +157,12 @@ impl Limiter {
         let share = self.share(peer, told_apart);
         share
             .check(&each, now_ns, bytes)
-            .map_err(|(what, retry_after)| Exhausted {
-                kind: [Kind::PeerRequests, Kind::PeerBytes, Kind::PeerInFlight][what as usize],
-                retry_after,
+            .map_err(|(what, retry_after)| {
+                ron_core::sometimes!("dht.peer_limited");
+                Exhausted {
+                    kind: [Kind::PeerRequests, Kind::PeerBytes, Kind::PeerInFlight][what as usize],
+                    retry_after,
+                }
             })?;
         share.take(&each, bytes);
         self.used.take(&self.all, bytes);

@@ -71,6 +71,7 @@ pub async fn run(node: &Node, peers: &Peers, ask: Ask) {
         biased;
         finished = drive(node, peers, number, goal, target, deadline) => conclude(node, number, goal, finished, explain),
         () = reply.closed() => {
+            ron_core::sometimes!("dht.nobody_waits");
             node.env.probe("dht.lookup_canceled", number, format_args!(""));
             return;
         }
@@ -318,6 +319,7 @@ fn tell_probe(node: &Node, number: u64, probe: &Probe) {
         ),
     );
     if probe.hedge {
+        ron_core::sometimes!("dht.hedged");
         node.metrics.inc(|hot| &hot.hedge_spawned);
         node.env
             .probe("dht.hedge", probe.to.id.short(), format_args!(""));

@@ -140,6 +140,7 @@ fn open(
         len = journal.len().map_err(failed)?;
     } else {
         if len < found {
+            ron_core::sometimes!("dht.torn_tail_cut");
             journal.cut(len).map_err(failed)?;
         }
         // What is appended lies behind what was found: a hole in that would hide it.

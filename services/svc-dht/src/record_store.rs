@@ -262,6 +262,7 @@ impl RecordStore {
         let held = self.get(&name);
         let ours = publish || self.published.contains(&name);
         if !ours && !self.shared.counts(&record, now) {
+            ron_core::sometimes!("dht.expired_refused");
             return Err(RefusalCode::Expired);
         }
         // What is held counts even past its time: an older one must not come back after it.
@@ -270,7 +271,10 @@ impl RecordStore {
                 self.mark_published(name, publish)?;
                 return Ok(Put::Same);
             }
-            Some(held) if !record.supersedes(held) => return Err(RefusalCode::Stale),
+            Some(held) if !record.supersedes(held) => {
+                ron_core::sometimes!("dht.older_refused");
+                return Err(RefusalCode::Stale);
+            }
             _ => {}
         }
         if held.is_none() && !ours {
@@ -279,6 +283,9 @@ impl RecordStore {
         let freed = held.as_deref().map_or(0, weight);
         let evicted = self.room_for(&record, freed, ours)?;
         self.mark_published(name, publish)?;
+        if !evicted.is_empty() {
+            ron_core::sometimes!("dht.record_evicted");
+        }
         self.remove(&evicted);
         let newer = held.is_some();
         self.replace(held, Arc::new(record), ours);
@@ -292,6 +299,7 @@ impl RecordStore {
     fn check_counts(&self, record: &Record) -> Result<(), RefusalCode> {
         let of_publisher = self.publishers.get(&record.publisher);
         if of_publisher.is_some_and(|n| *n >= self.quotas.per_publisher) {
+            ron_core::sometimes!("dht.publisher_full");
             return Err(RefusalCode::Quota);
         }
         if record.kind == RecordKind::Provider

@@ -137,6 +137,7 @@ async fn refresh(dht: &Dht, memory: &mut Memory) {
         let target = node.table.id_in(index, random);
         let deadline = node.env.now() + node.config().lookup_deadline();
         let _ = dht.ask(Goal::Closest, target, deadline, false).await;
+        ron_core::sometimes!("dht.bucket_asked_again");
         node.env
             .probe("dht.bucket_refreshed", index.into(), format_args!(""));
     }
