@@ -33,7 +33,7 @@ use crate::{
     lock::{LEAF, LockDecl, RankedMutex},
     problem::{BodyFault, Problem},
     serve::Peer,
-    telemetry::{Kernel, Telemetry},
+    telemetry::{Counters, Kernel, Telemetry},
 };
 
 /// What the layer needs to know. `Arc<Admission>` is shared by all requests.
@@ -47,6 +47,7 @@ pub struct Admission {
     auth: Option<Arc<Gate>>,
     on_reject: OnReject,
     on_body_fault: body::OnFault,
+    refused: Option<Counters>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +93,18 @@ impl Reject {
     }
 }
 
-type OnReject = Arc<dyn Fn(Reject) + Send + Sync>;
+/// The codes of what is refused before a handler runs, with their statuses; those of auth and of bodies that are
+/// read are the [caller's](crate::auth) and the [body's](BodyFault).
+pub const REFUSALS: [(StatusCode, &str); 6] = [
+    (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
+    (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+    (StatusCode::TOO_MANY_REQUESTS, "busy"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding"),
+];
 
-/// How long a client is asked to stay away when only time will tell.
-const COME_BACK_AFTER: Duration = Duration::from_secs(1);
+type OnReject = Arc<dyn Fn(Reject) + Send + Sync>;
 
 const RATE: LockDecl = LockDecl {
     name: "admission_rate",
@@ -116,6 +125,7 @@ impl Admission {
             auth: None,
             on_reject: Arc::new(|_| {}),
             on_body_fault: on_body_fault(telemetry.kernel(), Arc::new(|_| {})),
+            refused: None,
         }
     }
 
@@ -129,6 +139,16 @@ impl Admission {
     pub fn auth(mut self, gate: Arc<Gate>) -> Self {
         self.auth = Some(gate);
         self
+    }
+
+    /// Counts every refusal of the process by route and code, wherever it was decided.
+    pub fn counting(mut self, refused: Counters) -> Self {
+        self.refused = Some(refused);
+        self
+    }
+
+    pub(crate) fn refused(&self) -> Option<Counters> {
+        self.refused.clone()
     }
 
     /// Told of every refusal, once.
@@ -156,8 +176,7 @@ impl Admission {
         crate::sometimes!("admission.draining");
         self.kernel.not_ready.with(&["draining"]).inc();
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining")
-            .detail("the service is shutting down")
-            .retry_after(COME_BACK_AFTER);
+            .detail("the service is shutting down");
         Err(self.refuse(Reject::Draining, problem))
     }
 
@@ -202,8 +221,7 @@ impl Admission {
             self.kernel.quota_reject.with(&["in_flight"]).inc();
             self.kernel.busy_rejections.with(&[endpoint, ""]).inc();
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy")
-                .detail("too many requests are being served")
-                .retry_after(COME_BACK_AFTER);
+                .detail("too many requests are being served");
             self.refuse(Reject::Busy, problem)
         })
     }

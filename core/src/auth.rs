@@ -166,6 +166,24 @@ pub enum AuthError {
 }
 
 impl AuthError {
+    /// All that a bearer token can be refused for.
+    pub const OF_TOKENS: &[AuthError] = &[
+        AuthError::MissingCredentials,
+        AuthError::MalformedHeader,
+        AuthError::MalformedToken,
+        AuthError::AlgNone,
+        AuthError::AlgUnknown,
+        AuthError::AlgKeyMismatch,
+        AuthError::UnknownKid,
+        AuthError::NoKeys,
+        AuthError::BadSignature,
+        AuthError::Expired,
+        AuthError::NotYetValid,
+        AuthError::IssuerMismatch,
+        AuthError::AudienceMismatch,
+        AuthError::WrongType,
+    ];
+
     /// The `reason` label.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -214,16 +232,12 @@ impl AuthError {
             problem = problem.header(header::WWW_AUTHENTICATE, challenge);
         }
         match self {
-            AuthError::NoKeys => problem.retry_after(NO_KEYS_RETRY),
             // By then the issuer was asked again.
-            AuthError::UnknownKid => problem.retryable(true).retry_after(UNKNOWN_KID_COOLDOWN),
+            AuthError::UnknownKid => problem.retry_after(UNKNOWN_KID_COOLDOWN),
             _ => problem,
         }
     }
 }
-
-/// Keys that are missing are asked for again within seconds.
-const NO_KEYS_RETRY: Duration = Duration::from_secs(1);
 
 /// Mode `none` on an address that others can reach would be an open door.
 pub fn check_bind(mode: &Mode, bind: SocketAddr) -> Result<(), String> {

@@ -11,7 +11,7 @@ use std::{
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{MatchedPath, Request},
     handler::Handler,
     response::{IntoResponse, Response},
 };
@@ -22,15 +22,16 @@ use tracing::Instrument;
 use crate::{
     Env,
     admission::Admission,
-    corr::{CorrIds, identify},
-    problem::{no_such_method, no_such_resource},
+    corr::{CorrId, CorrIds, identify},
+    problem::{Problem, no_such_method, no_such_resource},
     seam::BoxFuture,
+    telemetry::Counters,
 };
 
 /// What a process serves: its API behind admission, and beside it what tells how the process is, which
 /// answers even while the API refuses. Every answer carries its id, every refusal is a problem.
 pub fn front(env: &Env, api: Router, admission: &Arc<Admission>, ops: Router) -> Router {
-    let door = Door::new(env);
+    let door = Door::new(env).counting(admission.refused());
     let api = api.layer(door.clone().admitting(admission));
     api.merge(ops.layer(door.clone()))
         .fallback(no_such_resource.layer(door.clone()))
@@ -41,6 +42,7 @@ pub fn front(env: &Env, api: Router, admission: &Arc<Admission>, ops: Router) ->
 pub(crate) struct Door {
     ids: CorrIds,
     admission: Option<Arc<Admission>>,
+    refused: Option<Counters>,
 }
 
 impl Door {
@@ -48,7 +50,24 @@ impl Door {
         Door {
             ids: CorrIds::new(env),
             admission: None,
+            refused: None,
         }
+    }
+
+    pub fn counting(mut self, refused: Option<Counters>) -> Self {
+        self.refused = refused;
+        self
+    }
+
+    /// Every answer gets its id here, and every refusal is counted.
+    fn leave(&self, answer: Response, id: &CorrId, route: Option<MatchedPath>) -> Response {
+        if let (Some(refused), Some(problem)) =
+            (&self.refused, answer.extensions().get::<Problem>())
+        {
+            let route = route.as_ref().map_or("", MatchedPath::as_str);
+            refused.with(&[route, problem.code()]).inc();
+        }
+        identify(answer, id)
     }
 
     pub fn admitting(mut self, admission: &Arc<Admission>) -> Self {
@@ -87,24 +106,28 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        let (id, span) = self.door.ids.begin(&mut request);
+        let door = self.door.clone();
+        let (id, span) = door.ids.begin(&mut request);
+        let route = request.extensions().get::<MatchedPath>().cloned();
         let entered = span.enter();
-        let Some(admission) = &self.door.admission else {
+        let Some(admission) = door.admission.clone() else {
             let answer = self.inner.call(request);
             drop(entered);
-            let answer = answer.instrument(span);
-            return Box::pin(async move { answer.await.map(|answer| identify(answer, &id)) });
+            let answered = async move { Ok(door.leave(answer.await?, &id, route)) };
+            return Box::pin(answered.instrument(span));
         };
         let (request, deadline, permit) = match admission.pass(request) {
             Ok(passed) => passed,
-            Err(problem) => return Box::pin(ready(Ok(identify(problem.into_response(), &id)))),
+            Err(problem) => {
+                let refusal = door.leave(problem.into_response(), &id, route);
+                return Box::pin(ready(Ok(refusal)));
+            }
         };
         let answer = self.inner.call(request);
         drop(entered);
-        let admission = admission.clone();
         let carried_out = async move {
             let answer = admission.carry_out(deadline, permit, answer).await;
-            Ok(identify(answer, &id))
+            Ok(door.leave(answer, &id, route))
         };
         Box::pin(carried_out.instrument(span))
     }

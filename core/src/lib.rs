@@ -1,5 +1,6 @@
 //! The seam and the kernel: what every service stands on.
 pub mod admission;
+pub mod api;
 pub mod app;
 pub mod auth;
 pub mod backoff;

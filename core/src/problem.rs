@@ -1,21 +1,22 @@
 //! One error shape for every service: RFC 9457 `application/problem+json`.
 //!
 //! A problem carries a stable `code`, says whether trying again can help (`retryable`, `Retry-After`), and
-//! gets its `corr_id` from the correlation layer on the way out. Extractors here reject with problems only.
+//! gets its `corr_id` from the correlation layer on the way out. Always: it is retryable exactly if it says when
+//! to come back.
 
 use std::{fmt, time::Duration};
 
 use axum::{
     Router,
     body::Body,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+
+use crate::api::comes_back;
 
 /// What went wrong, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,23 +27,21 @@ struct Inner {
     status: StatusCode,
     code: &'static str,
     detail: String,
-    retryable: bool,
+    /// When to come back, if that helps.
     retry_after: Option<Duration>,
     headers: Vec<(header::HeaderName, HeaderValue)>,
     extra: Map<String, Value>,
 }
 
 impl Problem {
-    /// `code` is snake_case and never changes once published. Whether the problem is retryable follows
-    /// from the status until [`retryable`](Self::retryable) says otherwise.
+    /// `code` is snake_case and never changes once published. Whether trying again helps follows from the
+    /// status until [`retrying`](Self::retrying) says otherwise.
     pub fn new(status: StatusCode, code: &'static str) -> Problem {
-        let retryable = matches!(status.as_u16(), 408 | 425 | 429 | 502 | 503 | 504);
         Problem(Box::new(Inner {
             status,
             code,
             detail: String::new(),
-            retryable,
-            retry_after: None,
+            retry_after: comes_back(status),
             headers: Vec::new(),
             extra: Map::new(),
         }))
@@ -53,15 +52,19 @@ impl Problem {
         self
     }
 
-    pub fn retryable(mut self, retryable: bool) -> Problem {
-        self.0.retryable = retryable;
+    /// Sent as `Retry-After` in whole seconds, rounded up and at least 1.
+    pub fn retry_after(self, after: Duration) -> Problem {
+        self.retrying(Some(after))
+    }
+
+    /// When to come back, or that there is no use in it.
+    pub fn retrying(mut self, after: Option<Duration>) -> Problem {
+        self.0.retry_after = after;
         self
     }
 
-    /// Sent as `Retry-After` in whole seconds, rounded up and at least 1.
-    pub fn retry_after(mut self, after: Duration) -> Problem {
-        self.0.retry_after = Some(after);
-        self
+    pub fn is_retryable(&self) -> bool {
+        self.0.retry_after.is_some()
     }
 
     pub fn header(mut self, name: header::HeaderName, value: HeaderValue) -> Problem {
@@ -107,7 +110,7 @@ impl Problem {
             "status": p.status.as_u16(),
             "detail": p.detail,
             "code": p.code,
-            "retryable": p.retryable,
+            "retryable": self.is_retryable(),
             "corr_id": corr_id,
         });
         if let Value::Object(standard) = standard {
@@ -185,6 +188,17 @@ pub enum BodyFault {
 }
 
 impl BodyFault {
+    /// One of each.
+    pub const ALL: [BodyFault; 7] = [
+        BodyFault::TooLarge { cap: 0 },
+        BodyFault::Timeout { limit_ms: 0 },
+        BodyFault::Corrupt,
+        BodyFault::Framing,
+        BodyFault::Ratio { ratio: 0 },
+        BodyFault::Expanded { cap: 0 },
+        BodyFault::Lost,
+    ];
+
     /// Finds the fault in an error's chain; anything else means the connection broke.
     pub fn of(error: &(dyn std::error::Error + 'static)) -> BodyFault {
         let mut next = Some(error);
@@ -262,259 +276,33 @@ fn unread(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Problem {
     fault.problem()
 }
 
-// ------------------------------------------------------------------------------------- extractors
-
-/// A JSON request body. Types declare `deny_unknown_fields`, so that a misspelt field is an error.
-#[derive(Clone, Copy, Debug)]
-pub struct ApiJson<T>(pub T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ApiJson<T> {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(
-                Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")
-                    .detail("the body must be application/json"),
-            );
-        }
-        let body = read_body(request.into_body()).await?;
-        parse_json(&body).map(ApiJson)
-    }
-}
-
-/// Parses a JSON document, naming the offending field or position.
-pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    let mut source = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut source).map_err(|error| {
-        let path = error.path().to_string();
-        json_problem(error.inner(), &path)
-    })?;
-    source.end().map_err(|error| json_problem(&error, "."))?;
-    Ok(value)
-}
-
-fn json_problem(error: &serde_json::Error, path: &str) -> Problem {
-    if !error.is_data() {
-        return Problem::new(StatusCode::BAD_REQUEST, "json_syntax")
-            .detail(error)
-            .with("line", error.line())
-            .with("column", error.column());
-    }
-    let text = error.to_string();
-    // serde reports all data errors alike; its wording is the only thing that tells them apart.
-    let code = if text.starts_with("unknown field") {
-        "unknown_field"
-    } else if text.starts_with("missing field") {
-        "missing_field"
-    } else {
-        "invalid_field"
-    };
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code)
-        .detail(text)
-        .with("path", path)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
-    let essence = value.unwrap_or("").split(';').next().unwrap_or("").trim();
-    let essence = essence.to_ascii_lowercase();
-    essence == "application/json"
-        || (essence.starts_with("application/") && essence.ends_with("+json"))
-}
-
-/// Query parameters, refused with a problem.
-#[derive(Clone, Copy, Debug)]
-pub struct ApiQuery<T>(pub T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ApiQuery<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Query::from_request_parts(parts, state).await {
-            Ok(Query(value)) => Ok(ApiQuery(value)),
-            Err(error) => {
-                Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query")
-                    .detail(error.body_text()))
-            }
-        }
-    }
-}
-
-/// Path parameters, refused with a problem.
-#[derive(Clone, Copy, Debug)]
-pub struct ApiPath<T>(pub T);
-
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(value)) => Ok(ApiPath(value)),
-            Err(error) => {
-                Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_path").detail(error.body_text()))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::routing::post;
-    use serde::Deserialize;
-    use tower::ServiceExt;
-
     use super::*;
     use crate::test_env::World;
 
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Order {
-        #[expect(dead_code, reason = "only its parsing is under test")]
-        items: Vec<Item>,
-    }
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its parsing is under test")]
-    struct Item {
-        count: u8,
-    }
-
-    fn app() -> Router {
-        let order = |ApiJson(_): ApiJson<Order>| async { StatusCode::NO_CONTENT };
-        let list = |ApiQuery(page): ApiQuery<std::collections::BTreeMap<String, u8>>| async move {
-            page.len().to_string()
-        };
-        let one = |ApiPath(id): ApiPath<u8>| async move { id.to_string() };
-        with_fallbacks(
-            Router::new()
-                .route("/orders", post(order).get(list))
-                .route("/orders/{id}", axum::routing::get(one)),
-        )
-    }
-
-    fn send(
-        method: &str,
-        uri: &str,
-        kind: &str,
-        body: impl Into<Body>,
-    ) -> (StatusCode, HeaderMap, Value) {
-        let request = Request::builder()
-            .method(method)
-            .uri(uri)
-            .header("content-type", kind)
-            .body(body.into())
-            .unwrap();
-        World::new().run(async {
-            let response = app().oneshot(request).await.unwrap();
-            let (parts, body) = response.into_parts();
-            let bytes = read_body(body).await.unwrap();
-            let json = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-            (parts.status, parts.headers, json)
-        })
-    }
-
-    #[test]
-    fn bad_bodies_are_refused_with_a_problem_that_names_the_place() {
-        let json = "application/json; charset=utf-8";
-        let cases = [
-            (json, r#"{"items":[{"count":1}]}"#, 204, "", ""),
-            ("application/vnd.x+json", r#"{"items":[]}"#, 204, "", ""),
-            (json, r#"{"items":[{"count":1}"#, 400, "json_syntax", ""),
-            (json, r#"{"items":[]} x"#, 400, "json_syntax", ""),
-            (
-                json,
-                r#"{"items":[{"count":1,"cuont":2}]}"#,
-                422,
-                "unknown_field",
-                "items[0].cuont",
-            ),
-            (
-                json,
-                r#"{"items":[{"count":1},{"count":"2"}]}"#,
-                422,
-                "invalid_field",
-                "items[1].count",
-            ),
-            (
-                json,
-                r#"{"items":[{"count":300}]}"#,
-                422,
-                "invalid_field",
-                "items[0].count",
-            ),
-            (json, r#"{}"#, 422, "missing_field", "."),
-            (
-                "text/plain",
-                r#"{"items":[]}"#,
-                415,
-                "unsupported_media_type",
-                "",
-            ),
-            ("", r#"{"items":[]}"#, 415, "unsupported_media_type", ""),
-        ];
-        for (kind, body, status, code, path) in cases {
-            let (got, headers, problem) = send("POST", "/orders", kind, body);
-            assert_eq!(got.as_u16(), status, "{body}");
-            if status == 204 {
-                continue;
-            }
-            assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json");
-            assert_eq!(problem["code"], code, "{body}: {problem}");
-            assert_eq!(problem["status"], status);
-            assert_eq!(problem["type"], format!("urn:ron:problem:{code}"));
-            assert_eq!(problem["retryable"], false);
-            if !path.is_empty() {
-                assert_eq!(problem["path"], path, "{body}");
-            }
-        }
-    }
-
-    #[test]
-    fn unknown_paths_wrong_methods_and_bad_parameters_are_problems() {
-        let cases = [
-            ("GET", "/nowhere", 404, "not_found"),
-            ("DELETE", "/orders", 405, "method_not_allowed"),
-            ("GET", "/orders?page=x", 400, "invalid_query"),
-            ("GET", "/orders/300", 400, "invalid_path"),
-        ];
-        for (method, uri, status, code) in cases {
-            let (got, _, problem) = send(method, uri, "", "");
-            assert_eq!(
-                (got.as_u16(), &problem["code"]),
-                (status, &json!(code)),
-                "{uri}"
-            );
-        }
-    }
-
     #[test]
     fn body_faults_keep_their_meaning_through_any_reader() {
-        let cases = [
-            (BodyFault::TooLarge { cap: 9 }, 413, false),
-            (BodyFault::Timeout { limit_ms: 5 }, 408, true),
-            (BodyFault::Corrupt, 400, false),
-            (BodyFault::Framing, 400, false),
-            (BodyFault::Ratio { ratio: 10 }, 413, false),
-            (BodyFault::Expanded { cap: 9 }, 413, false),
-        ];
-        for (fault, status, retryable) in cases {
+        for (fault, status) in BodyFault::ALL
+            .into_iter()
+            .zip([413, 408, 400, 400, 413, 413, 400])
+        {
             let body = Body::from_stream(futures_util::stream::iter([Err::<Bytes, _>(fault)]));
-            let (got, _, problem) = send("POST", "/orders", "application/json", body);
-            assert_eq!(got.as_u16(), status);
-            assert_eq!(problem["code"], fault.code());
-            assert_eq!(problem["retryable"], retryable);
+            let problem = World::new().run(read_body(body)).unwrap_err();
+            assert_eq!(
+                (problem.status().as_u16(), problem.code()),
+                (status, fault.code())
+            );
+            assert_eq!(problem.is_retryable(), status == 408);
         }
     }
 
     #[test]
     fn nobody_buffers_a_body_beyond_the_hard_cap() {
-        for (len, status) in [(MAX_BUFFERED_BODY, 400), (MAX_BUFFERED_BODY + 1, 413)] {
-            let (got, ..) = send("POST", "/orders", "application/json", vec![b'x'; len]);
-            assert_eq!(got.as_u16(), status);
+        for (len, taken) in [(MAX_BUFFERED_BODY, true), (MAX_BUFFERED_BODY + 1, false)] {
+            let read = World::new().run(read_body(Body::from(vec![b'x'; len])));
+            assert_eq!(read.is_ok(), taken);
+            assert!(taken || read.unwrap_err().code() == "body_too_large");
         }
     }
 

@@ -18,7 +18,7 @@ use super::*;
 use crate::{
     auth::{Identity, Ingress, Mode},
     front::Door,
-    problem::{ApiJson, read_body},
+    problem::{Problem, read_body},
     test_env::{EPOCH_S, World},
 };
 
@@ -66,9 +66,11 @@ fn bench(limits: Limits) -> Bench {
         .on_reject(move |reject| told.lock().unwrap().push(reject.reason()));
     let admission = Arc::new(admission);
     let count = handled.clone();
-    let echo = move |Extension(who): Extension<Identity>, body: ApiJson<Value>| async move {
+    let echo = move |Extension(who): Extension<Identity>, body: Body| async move {
+        let body = read_body(body).await?;
         count.fetch_add(1, Ordering::Relaxed);
-        format!("{}:{}", who.subject, body.0)
+        let body = String::from_utf8_lossy(&body);
+        Ok::<_, Problem>(format!("{}:{body}", who.subject))
     };
     let clock = env.clone();
     let slow = move |Extension(deadline): Extension<Deadline>, now: HeaderMap| async move {

@@ -19,7 +19,7 @@ use crate::{
     readiness::Readiness,
     serve::ServeStats,
     shutdown::Shutdown,
-    telemetry::Telemetry,
+    telemetry::{Counters, Telemetry},
 };
 
 /// A service's own part of it.
@@ -33,6 +33,9 @@ pub trait Serves: Send + Sync + 'static {
 
     /// Its API, for callers identified in this mode.
     fn routes(&self, telemetry: &Telemetry, mode: &Mode) -> Router;
+
+    /// Counts what is refused, by route and code; see [`refused_counters`](crate::api::refused_counters).
+    fn refusals(&self, telemetry: &Telemetry) -> Counters;
 
     /// Called before `/metrics` is read, by who counts in a way of its own.
     fn export(&self) {}
@@ -108,6 +111,7 @@ impl Site {
         let admission = Admission::new(&parts.env, &telemetry, service.limits())
             .draining(draining.clone())
             .auth(self.gate().clone())
+            .counting(service.refusals(&telemetry))
             .on_reject(move |reject| told.refused(reject));
         let admin = parts.admin.clone().map(|(reload, stop)| Admin {
             gate: self.gate().clone(),

@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 use ron_core::{
     Env,
+    api::ApiError,
     app::Drain,
     backoff::Backoff,
     lock::{LockDecl, RankedMutex},

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ron_core::problem::Problem;
+use ron_core::{
+    api::{ApiError, COME_BACK_AFTER, comes_back},
+    problem::Problem,
+};
 
 use crate::{
     audit::log,
@@ -71,8 +74,8 @@ pub enum KmsError {
     Invalid(String),
 }
 
-impl KmsError {
-    pub fn status(&self) -> StatusCode {
+impl ApiError for KmsError {
+    fn status(&self) -> StatusCode {
         match self {
             KmsError::Busy | KmsError::TenantBusy => StatusCode::TOO_MANY_REQUESTS,
             KmsError::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -104,8 +107,8 @@ impl KmsError {
         }
     }
 
-    /// Stable: callers branch on it, and the audit log records it.
-    pub fn code(&self) -> &'static str {
+    /// The audit log records it too.
+    fn code(&self) -> &'static str {
         match self {
             KmsError::Busy => "busy",
             KmsError::TenantBusy => "tenant_busy",
@@ -141,32 +144,20 @@ impl KmsError {
         }
     }
 
-    /// When it makes sense to try again, if it does.
-    pub fn retry_after(&self) -> Option<Duration> {
-        let retry = match self {
-            KmsError::OpIdInFlight | KmsError::NotCovered { .. } => true,
-            KmsError::Nonce(NonceError::BehindLog { .. }) => false,
-            KmsError::Audit(log::Refusal::Integrity) => false,
-            _ => matches!(
-                self.status(),
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-            ),
-        };
-        retry.then_some(Duration::from_secs(1))
-    }
-}
-
-impl From<&KmsError> for Problem {
-    fn from(error: &KmsError) -> Problem {
-        let mut problem = Problem::new(error.status(), error.code()).detail(error);
-        problem = match error.retry_after() {
-            Some(after) => problem.retry_after(after).retryable(true),
-            None => problem.retryable(matches!(error, KmsError::Timeout(_))),
-        };
-        if let KmsError::VerifyCacheExpired { age_ms } = error {
-            problem = problem.with("cache_age_ms", *age_ms);
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            KmsError::OpIdInFlight | KmsError::NotCovered { .. } => Some(COME_BACK_AFTER),
+            KmsError::Nonce(NonceError::BehindLog { .. })
+            | KmsError::Audit(log::Refusal::Integrity) => None,
+            _ => comes_back(self.status()),
         }
-        problem
+    }
+
+    fn tell(&self, problem: Problem) -> Problem {
+        match self {
+            KmsError::VerifyCacheExpired { age_ms } => problem.with("cache_age_ms", *age_ms),
+            _ => problem,
+        }
     }
 }
 
@@ -217,9 +208,9 @@ fn refusal_code(refusal: &key::Refusal) -> &'static str {
 
 fn signing_status(error: &SigningError) -> StatusCode {
     match error {
-        SigningError::Failed(_) | SigningError::BadPublicKey(_) => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        SigningError::Failed(_)
+        | SigningError::BadPublicKey(_)
+        | SigningError::NotFromRandom(_) => StatusCode::INTERNAL_SERVER_ERROR,
         SigningError::NotForSigning(_) => StatusCode::CONFLICT,
         SigningError::BadSecret(_) | SigningError::NoPkcs8(_) => StatusCode::UNPROCESSABLE_ENTITY,
         _ => StatusCode::BAD_REQUEST,
@@ -256,4 +247,87 @@ fn sealing_code(error: &SealingError) -> &'static str {
         SealingError::NotOffered(_) => "alg_unsupported",
         _ => "blob_invalid",
     }
+}
+
+/// One of each, for tests and the document.
+pub fn examples() -> Vec<KmsError> {
+    let ed = Algorithm::Ed25519;
+    let mut all = vec![
+        KmsError::Busy,
+        KmsError::TenantBusy,
+        KmsError::Draining,
+        KmsError::Timeout("sign"),
+        KmsError::WorkerLost,
+        KmsError::NoSuchKey,
+        KmsError::ForeignTenant,
+        KmsError::Unsupported(ed, "software"),
+        KmsError::HeadMoved {
+            expected: 1,
+            head: 2,
+        },
+        KmsError::TooManyKeys { max: 1 },
+        KmsError::RotateTooSoon { least: 1 },
+        KmsError::Nonce(NonceError::Exhausted),
+        KmsError::Nonce(NonceError::BehindLog {
+            stored: 1,
+            logged: 2,
+        }),
+        KmsError::Nonce(NonceError::NeedsReserve),
+        KmsError::BackendUnavailable(String::new()),
+        KmsError::BackendDamaged(String::new()),
+        KmsError::Store(String::new()),
+        KmsError::Audit(log::Refusal::Integrity),
+        KmsError::Audit(log::Refusal::Closing),
+        KmsError::Audit(log::Refusal::NotReserved),
+        KmsError::OpIdConflict,
+        KmsError::OpIdInFlight,
+        KmsError::BatchTooLarge { max: 1 },
+        KmsError::VerifyCacheExpired { age_ms: 1 },
+        KmsError::NotCovered { index: 1 },
+        KmsError::NoSuchRecord,
+        KmsError::Invalid(String::new()),
+    ];
+    let refusals = [
+        key::Refusal::NoSuchVersion(1),
+        key::Refusal::Disabled(1),
+        key::Refusal::Scheduled {
+            version: 1,
+            at_ms: 1,
+        },
+        key::Refusal::Destroyed(1),
+        key::Refusal::BelowMinimum {
+            version: 1,
+            minimum: 2,
+        },
+        key::Refusal::WrongUse(ed.key_use()),
+        key::Refusal::MinimumOutOfRange {
+            asked: 1,
+            from: 1,
+            head: 1,
+        },
+        key::Refusal::WaitOutOfRange,
+        key::Refusal::NotScheduled(1),
+        key::Refusal::TooManyVersions,
+        key::Refusal::RotateAfterZero,
+    ];
+    all.extend(refusals.map(KmsError::Refused));
+    let signing = [
+        SigningError::NotForSigning(ed),
+        SigningError::BadSecret(ed),
+        SigningError::PrehashRefused(ed),
+        SigningError::BadSignature(ed),
+        SigningError::Failed(ed),
+    ];
+    all.extend(signing.map(KmsError::Signing));
+    let sealing = [
+        SealingError::NotForWrapping(ed),
+        SealingError::NotOffered(ed),
+        SealingError::TooLong,
+        SealingError::BadSecret(ed),
+        SealingError::NotABlob,
+        SealingError::DoesNotOpen,
+        SealingError::Failed(ed),
+    ];
+    all.extend(sealing.map(KmsError::Sealing));
+    all
 }

@@ -19,7 +19,7 @@ use ron_core::{
     seam::Listener,
     shutdown::Shutdown,
     supervisor::{Report, SupervisorView, TaskSpec},
-    telemetry::Telemetry,
+    telemetry::{Counters, Telemetry},
     view::QueueView,
 };
 
@@ -316,8 +316,12 @@ impl Serves for Site {
         self.engine.config.load().admission()
     }
 
-    fn routes(&self, telemetry: &Telemetry, _: &Mode) -> Router {
-        api::router(Kms(self.engine.clone()), &self.engine.env, telemetry)
+    fn routes(&self, telemetry: &Telemetry, mode: &Mode) -> Router {
+        api::router(Kms(self.engine.clone()), &self.engine.env, telemetry, mode)
+    }
+
+    fn refusals(&self, telemetry: &Telemetry) -> Counters {
+        api::refused_counters(telemetry)
     }
 
     fn refused(&self, reject: Reject) {

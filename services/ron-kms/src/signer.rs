@@ -11,7 +11,7 @@ use std::{
 };
 
 use aws_lc_rs::digest;
-use ron_core::app::work;
+use ron_core::{api::ApiError, app::work};
 
 use crate::{
     ask::{Ask, Caller, KeyRef, Receipt, Reply},

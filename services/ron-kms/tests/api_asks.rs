@@ -1,7 +1,8 @@
 //! Requests become asks: what was sent is what is asked, for the caller's own tenant, with the defaults told.
 
+use ron_core::api::{fields, parse};
 use ron_kms::{
-    api::{fields, parse, requests},
+    api::requests,
     ask::{Ask, Caller},
     backend::Message,
     keys::{Algorithm, algorithm::Prehash},
@@ -93,7 +94,8 @@ fn a_destruction_waits_a_week_unless_told() {
         other => panic!("{other:?}"),
     };
     assert_eq!(wait(b"{}"), (None, 7 * 24 * 3600 * 1000));
-    assert_eq!(wait(br#"{"version":2,"wait_ms":5}"#), (Some(2), 5));
+    let told = wait(br#"{"version":2,"wait_ms":86400000}"#);
+    assert_eq!(told, (Some(2), 86_400_000));
 }
 
 #[test]

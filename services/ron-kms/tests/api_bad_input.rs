@@ -6,10 +6,7 @@
 
 mod api_support;
 
-use api_support::{
-    running::{Running, claims, issuer, signed, token},
-    schema::Document,
-};
+use api_support::running::{Running, claims, issuer, signed, token};
 use aws_lc_rs::{hmac, signature::KeyPair};
 use http::Method;
 use serde_json::{Value, json};
@@ -138,9 +135,12 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
         (&*import_wrapping, import.clone(), 422, "secret_invalid"),
         (&*import_signing, import, 422, "secret_invalid"),
     ];
-    let document = Document::new();
     for (path, body, status, code) in table {
-        let counter = format!("kms_refused_total{{code=\"{code}\"}}");
+        let route = match path.ends_with("/import") {
+            true => "/keys/{kid}/import",
+            false => path,
+        };
+        let counter = format!("kms_refused_total{{code=\"{code}\",route=\"/v1/kms{route}\"}}");
         let counted = kms.metric(&counter);
         let answer = kms.post(path, &body);
         assert_eq!(
@@ -150,7 +150,6 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
             answer.json
         );
         assert_eq!(answer.kind(), "application/problem+json");
-        document.check("Problem", &answer.json);
         assert_eq!(kms.metric(&counter), counted + 1.0, "{code} is counted");
     }
     let oversize = kms.send(Method::POST, "/sign", vec![b' '; (1 << 20) + 1]);
@@ -158,6 +157,8 @@ fn each_mistake_has_its_status_and_code_is_counted_and_changes_nothing() {
         (oversize.status.as_u16(), oversize.code()),
         (413, "body_too_large")
     );
+    let counter = "kms_refused_total{code=\"body_too_large\",route=\"/v1/kms/sign\"}";
+    assert_eq!(kms.metric(counter), 1.0, "what the door refuses is counted");
     assert_eq!(
         kms.get("/keys?limit=1000").json,
         before,
@@ -293,12 +294,18 @@ fn a_bad_token_is_refused_with_its_reason_and_counted() {
     ];
     for (bearer, status, code) in table {
         let counter = format!("auth_failures_total{{reason=\"{code}\"}}");
-        let counted = kms.metric(&counter);
+        let refused = format!("kms_refused_total{{code=\"{code}\",route=\"/v1/kms/keys\"}}");
+        let (counted, were_refused) = (kms.metric(&counter), kms.metric(&refused));
         kms.token = bearer;
         let answer = kms.post("/keys", &json!({ "purpose": "p", "alg": "ed25519" }));
         let got = (answer.status.as_u16(), answer.code());
         assert_eq!(got, (status, code), "{}", answer.json);
         assert_eq!(kms.metric(&counter), counted + 1.0, "{code} is counted");
+        assert_eq!(
+            kms.metric(&refused),
+            were_refused + 1.0,
+            "{code} is counted"
+        );
     }
     kms.token = Some(token(&json!({
         "iss": good["iss"], "aud": good["aud"], "sub": "ada", "exp": good["exp"], "scope": ALL,
@@ -306,7 +313,7 @@ fn a_bad_token_is_refused_with_its_reason_and_counted() {
     let answer = kms.get("/keys");
     assert_eq!(
         (answer.status.as_u16(), answer.code()),
-        (403, "tenant_forbidden")
+        (403, "tenant_missing")
     );
     kms.token = Some(token(&good));
     assert_eq!(

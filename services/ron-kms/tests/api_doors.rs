@@ -5,8 +5,9 @@ mod api_support;
 
 use api_support::{Answer, Bench, KID, caller, nobody, request};
 use http::{Method, StatusCode, header};
-use ron_kms::api::{self, Endpoint, Need, OPENAPI};
-use serde_json::{Value, json};
+use ron_core::api::{Endpoint, Need};
+use ron_kms::api;
+use serde_json::json;
 
 const SCOPES: [&str; 7] = [
     api::SIGN,
@@ -29,12 +30,8 @@ fn path(endpoint: &Endpoint) -> String {
 
 /// The document's example for this route, or nothing.
 fn body(endpoint: &Endpoint) -> String {
-    let document: Value = serde_json::from_str(OPENAPI).unwrap();
-    let method = endpoint.method.as_str().to_lowercase();
-    let examples = &document["paths"][endpoint.path][method]["requestBody"]["content"]["application/json"]
-        ["examples"];
-    let first = examples.as_object().and_then(|all| all.values().next());
-    first.map_or(String::new(), |example| example["value"].to_string())
+    let example = endpoint.examples().first();
+    example.map_or(String::new(), ToString::to_string)
 }
 
 #[test]
@@ -130,7 +127,7 @@ fn only_the_log_and_the_document_are_open_to_a_caller_without_a_tenant() {
             let who = caller(tenant, &SCOPES);
             let (method, body) = (endpoint.method.clone(), body(&endpoint));
             let answer = bench.send(request(Some(who), method, &path(&endpoint), body));
-            let refused = answer.code() == "tenant_forbidden";
+            let refused = answer.code() == "tenant_missing";
             assert_eq!(refused, keys, "{endpoint:?} {tenant:?}");
             assert_eq!(answer.status == StatusCode::FORBIDDEN, keys);
         }
@@ -166,7 +163,7 @@ fn a_subject_that_the_log_cannot_name_is_refused() {
 }
 
 #[test]
-fn refusals_are_counted_by_their_code() {
+fn refusals_are_counted_by_their_route_and_code() {
     let bench = Bench::new();
     let send =
         |who, path: &str, body: &str| bench.send(request(who, Method::POST, path, body.to_owned()));
@@ -182,14 +179,17 @@ fn refusals_are_counted_by_their_code() {
         send(all(), "/v1/kms/keys", foreign).code(),
         "tenant_forbidden"
     );
-    for (code, count) in [
-        ("json_syntax", 1.0),
-        ("invalid_field", 2.0),
-        ("missing_scope", 1.0),
-        ("tenant_forbidden", 2.0),
-        ("missing_credentials", 1.0),
+    assert_eq!(send(all(), "/v1/kms/nothing", "").code(), "not_found");
+    for (code, route, count) in [
+        ("json_syntax", "/v1/kms/sign", 1.0),
+        ("invalid_field", "/v1/kms/sign", 2.0),
+        ("missing_scope", "/v1/kms/sign", 1.0),
+        ("tenant_missing", "/v1/kms/sign", 1.0),
+        ("missing_credentials", "/v1/kms/sign", 1.0),
+        ("tenant_forbidden", "/v1/kms/keys", 1.0),
+        ("not_found", "", 1.0),
     ] {
-        let name = format!("kms_refused_total{{code=\"{code}\"}}");
+        let name = format!("kms_refused_total{{code=\"{code}\",route=\"{route}\"}}");
         assert_eq!(bench.metric(&name), count, "{code}");
     }
     for reason in ["missing_scope", "missing_credentials"] {
@@ -251,8 +251,8 @@ fn paths_and_queries_that_name_nothing_are_refused() {
         (
             "POST",
             format!("{keys}/versions/0/disable"),
-            404,
-            "version_not_found",
+            400,
+            "invalid_path",
         ),
         (
             "GET",

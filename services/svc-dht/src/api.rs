@@ -1,192 +1,196 @@
-//! The local HTTP surface, `/v1/dht`: who may call what, how requests are read and answers written. No logic.
+//! The local HTTP surface, `/v1/dht`: who may call what, what each route takes, answers and refuses. No logic.
 //!
-//! Each route names the scope it needs, once, in [`routes`]; a caller is identified by the admission layer
-//! before, and one without an [`Identity`] is refused. Every refusal is a problem and counted by its code.
+//! One table: the router, the scopes and the OpenAPI document all come from it; the kernel's
+//! [`api`](ron_core::api) is the way in.
 
-mod events;
 mod find;
 mod publish;
 
-use std::{
-    future::{Future, Ready, ready},
-    sync::Arc,
-    time::Instant,
-};
+use std::future::{Ready, ready};
 
 use axum::{
-    Json, Router,
-    body::Body,
-    extract::{FromRequestParts, Path, Request, State},
-    http::{HeaderValue, Method, StatusCode, header, request::Parts},
-    response::{IntoResponse, Response},
-    routing::{MethodFilter, MethodRouter, on},
+    Router,
+    http::{Method, StatusCode},
+    response::Response,
 };
 use ron_core::{
-    Shutdown,
-    auth::{AuthError, Identity},
-    deadline::Deadline,
+    Env, Shutdown,
+    api::{About, Api, ApiError, Endpoint, Need, Route, fields::Text, route},
+    auth::Mode,
     problem::Problem,
+    telemetry::{Counters, Telemetry},
+    text_fields,
 };
-use serde::Serialize;
+use schemars::{Schema, json_schema};
+use serde::de::Error;
+use serde_json::{Value, json};
 
-use crate::{dht::Dht, error::DhtError, id::Id, metrics::Family};
-
-/// The description of this API, as served.
-pub const OPENAPI: &str = include_str!("api/openapi.json");
+use crate::{dht::Dht, error, events::Event, id::Id};
 
 /// Longest name of a value.
 pub const MAX_NAME: usize = 255;
 
-/// Everything below `/v1/dht`. Admission, correlation ids and the fallbacks go around it. Streams of events end
-/// with `stop`.
-pub fn router(dht: Dht, stop: Shutdown) -> Router {
-    let api = Api(Arc::new(Inner { dht, stop }));
-    let mut router = Router::new();
-    for (endpoint, handler) in routes() {
-        router = router.route(endpoint.path, handler);
-    }
-    router.with_state(api)
-}
-
-/// A method of a path, and what its caller needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    pub method: Method,
-    pub path: &'static str,
-    /// None: to be identified is enough.
-    pub scope: Option<&'static str>,
-}
-
 pub const READ: &str = "dht:read";
 pub const WRITE: &str = "dht:write";
 
-/// All routes, as the router has them.
-pub fn endpoints() -> Vec<Endpoint> {
-    routes().into_iter().map(|(endpoint, _)| endpoint).collect()
-}
-
-#[rustfmt::skip]
-fn routes() -> Vec<(Endpoint, MethodRouter<Api>)> {
-    const GET: Method = Method::GET;
-    let (read, write) = (Some(READ), Some(WRITE));
-    vec![
-        route(Method::PUT, "/v1/dht/values/{key}", write, publish::put_value),
-        route(GET, "/v1/dht/values/{key}", read, find::value),
-        route(GET, "/v1/dht/values", read, find::value_by_name),
-        route(Method::POST, "/v1/dht/providers/{key}", write, publish::provide),
-        route(GET, "/v1/dht/providers/{key}", read, find::providers),
-        route(GET, "/v1/dht/closest/{key}", read, find::closest),
-        route(GET, "/v1/dht/routing", read, find::routing),
-        route(GET, "/v1/dht/lookups/{id}", read, find::lookup),
-        route(GET, "/v1/dht/events", read, events::stream),
-        route(GET, "/v1/dht/openapi.json", None, openapi),
-    ]
-}
-
 /// What all handlers share.
-#[derive(Clone)]
-struct Api(Arc<Inner>);
-
-struct Inner {
+struct Shared {
     dht: Dht,
     stop: Shutdown,
 }
 
-/// A request that may go on.
-struct Call {
-    api: Api,
-    deadline: Instant,
-    parts: Parts,
-    body: Body,
+type Call = ron_core::api::Call<Shared>;
+
+/// Everything below `/v1/dht`. Admission, correlation ids and the fallbacks go around it. Streams of events end
+/// with `stop`.
+pub fn router(dht: Dht, stop: Shutdown, telemetry: &Telemetry, mode: &Mode) -> Router {
+    let env: Env = dht.node().env.clone();
+    api().router(Shared { dht, stop }, &env, telemetry, mode)
 }
 
-fn route<F, Fut>(
-    method: Method,
-    path: &'static str,
-    scope: Option<&'static str>,
-    handler: F,
-) -> (Endpoint, MethodRouter<Api>)
-where
-    F: Fn(Call) -> Fut + Copy + Send + Sync + 'static,
-    Fut: Future<Output = Result<Response, Problem>> + Send,
-{
-    let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
-    let serve = move |State(api): State<Api>, request: Request| async move {
-        let answer = match api.enter(scope, request) {
-            Ok(call) => handler(call).await,
-            Err(problem) => Err(problem),
-        };
-        answer.unwrap_or_else(|problem| api.refuse(problem))
-    };
-    let endpoint = Endpoint {
-        method,
-        path,
-        scope,
-    };
-    (endpoint, on(filter, serve))
+/// All routes, as the router has them.
+pub fn endpoints() -> Vec<Endpoint> {
+    api().endpoints().cloned().collect()
 }
 
-impl Api {
-    fn enter(&self, scope: Option<&'static str>, request: Request) -> Result<Call, Problem> {
-        let (mut parts, body) = request.into_parts();
-        let identity = parts.extensions.remove::<Identity>();
-        let identity = identity.ok_or_else(|| AuthError::MissingCredentials.problem())?;
-        if let Some(scope) = scope {
-            let allowed = identity.require(scope);
-            allowed.map_err(|error| error.problem().with("scope", scope))?;
+/// The description of this API, as served in this mode.
+pub fn document(mode: &Mode) -> Value {
+    api().document(mode)
+}
+
+/// Requests that were refused, by route and code.
+pub fn refused_counters(telemetry: &Telemetry) -> Counters {
+    ron_core::api::refused_counters(telemetry, "dht_refused_total")
+}
+
+fn api() -> Api<Shared> {
+    let about = About {
+        title: "svc-dht",
+        description: "Values and providers in a Kademlia network. Keys are 64 hexadecimal digits; every error is \
+            `application/problem+json` with a stable `code`.",
+        path: "/v1/dht/openapi.json",
+        errors: || {
+            let own = error::examples()
+                .into_iter()
+                .map(|e| (e.status(), e.code()));
+            own.chain([(
+                find::unknown_lookup().status(),
+                find::unknown_lookup().code(),
+            )])
+            .collect()
+        },
+    };
+    Api::new(about, routes())
+}
+
+/// What may become of a lookup.
+const LOOKUP: &[&str] = &[
+    "busy",
+    "timeout",
+    "cut_short",
+    "canceled",
+    "not_ready",
+    "storage",
+];
+/// Of a record that is put.
+const PUT: &[&str] = &[
+    "invalid_request",
+    "expired",
+    "stale",
+    "too_large",
+    "quota",
+    "not_stored",
+];
+
+#[rustfmt::skip]
+fn routes() -> Vec<Route<Shared>> {
+    const GET: Method = Method::GET;
+    const OK: StatusCode = StatusCode::OK;
+    let (read, write) = (Need::Scope(&[READ]), Need::Scope(&[WRITE]));
+    let value = |line: Route<Shared>| line
+        .answers_as::<String>(OK, "application/octet-stream", find::VALUE_HEADERS)
+        .answers::<find::Value>(OK)
+        .refuses(LOOKUP).refuses(&["key_not_found"]);
+    vec![
+        route(Method::PUT, "/v1/dht/values/{key}", write, publish::put_value, "Put the body under a name, for all to find")
+            .answers::<publish::Acknowledged>(OK)
+            .refuses(LOOKUP).refuses(PUT),
+        value(route(GET, "/v1/dht/values/{key}", read, find::value, "Get a value by its key, raw or as JSON")),
+        value(route(GET, "/v1/dht/values", read, find::value_by_name, "Get a value by its name and publisher, raw or as JSON")),
+        route(Method::POST, "/v1/dht/providers/{key}", write, publish::provide, "Announce that this node provides what the key stands for")
+            .example(json!({}))
+            .example(json!({ "ttl_ms": 3_600_000 }))
+            .answers::<publish::Acknowledged>(OK)
+            .refuses(LOOKUP).refuses(PUT),
+        route(GET, "/v1/dht/providers/{key}", read, find::providers, "Find who provides what the key stands for")
+            .answers::<find::Providers>(OK)
+            .refuses(LOOKUP),
+        route(GET, "/v1/dht/closest/{key}", read, find::closest, "Find the nodes that are closest to a key")
+            .answers::<find::Closest>(OK)
+            .refuses(LOOKUP),
+        route(GET, "/v1/dht/routing", read, find::routing, "Show the routing table")
+            .answers::<crate::dht::RoutingView>(OK),
+        route(GET, "/v1/dht/lookups/{id}", read, find::lookup, "Show how a lookup that was asked for over this API went")
+            .answers::<crate::explained::Explained>(OK)
+            .refuses(&["lookup_not_found"]),
+        route(GET, "/v1/dht/events", read, events, "Hear what happens in the node, as server-sent events; `lagging` if some were lost")
+            .answers_as::<Event>(OK, "text/event-stream", &["Cache-Control"]),
+    ]
+}
+
+fn events(call: Call, (): ()) -> Ready<Result<Response, Problem>> {
+    let Shared { dht, stop } = call.state();
+    ready(Ok(dht.node().events.stream(&call.api.env, stop)))
+}
+
+/// A key, or a public key: 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug)]
+pub struct Key(pub Id);
+
+/// What a value is called.
+#[derive(Debug)]
+pub struct Name(pub String);
+
+text_fields!(Key, Name);
+
+impl Text for Key {
+    const NAME: &'static str = "Key";
+    const EXPECTED: &'static str = "64 hexadecimal digits";
+
+    fn read<E: Error>(text: &str) -> Result<Key, E> {
+        Id::parse(text)
+            .map(Key)
+            .ok_or_else(|| E::custom("64 hexadecimal digits are allowed"))
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" })
+    }
+}
+
+impl Text for Name {
+    const NAME: &'static str = "Name";
+    const EXPECTED: &'static str = "a name of 1 to 255 bytes";
+
+    fn read<E: Error>(text: &str) -> Result<Name, E> {
+        match (1..=MAX_NAME).contains(&text.len()) {
+            true => Ok(Name(text.to_owned())),
+            false => Err(E::custom("1 to 255 bytes are allowed")),
         }
-        let node = self.0.dht.node();
-        let granted = node.env.now() + node.config().lookup_deadline();
-        let asked = parts.extensions.get::<Deadline>().map(|d| d.instant());
-        Ok(Call {
-            api: self.clone(),
-            deadline: asked.unwrap_or(granted),
-            parts,
-            body,
-        })
     }
 
-    #[cold]
-    fn refuse(&self, problem: Problem) -> Response {
-        let metrics = &self.0.dht.node().metrics;
-        metrics.count(Family::ApiRefused, problem.code());
-        problem.into_response()
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME, "description": "At most 255 bytes." })
     }
 }
 
-impl Call {
-    fn dht(&self) -> &Dht {
-        &self.api.0.dht
+/// By when a request is answered.
+trait By {
+    fn by(&self) -> std::time::Instant;
+}
+
+impl By for Call {
+    fn by(&self) -> std::time::Instant {
+        self.deadline(self.state().dht.node().config().lookup_deadline())
     }
-
-    /// The last segment of the path, decoded.
-    async fn segment(&mut self) -> Result<String, Problem> {
-        let path = Path::<String>::from_request_parts(&mut self.parts, &()).await;
-        let Path(segment) = path.map_err(|_| invalid("the path is not valid UTF-8"))?;
-        Ok(segment)
-    }
-
-    async fn key(&mut self) -> Result<Id, Problem> {
-        let segment = self.segment().await?;
-        Id::parse(&segment).ok_or_else(|| invalid("a key is 64 hexadecimal digits"))
-    }
-}
-
-fn invalid(why: impl Into<String>) -> Problem {
-    Problem::from(&DhtError::Invalid(why.into()))
-}
-
-fn refusal(error: DhtError) -> Problem {
-    Problem::from(&error)
-}
-
-fn json(status: StatusCode, body: impl Serialize) -> Response {
-    (status, Json(body)).into_response()
-}
-
-fn openapi(_: Call) -> Ready<Result<Response, Problem>> {
-    let mut response = Response::new(Body::from(OPENAPI));
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    ready(Ok(response))
 }

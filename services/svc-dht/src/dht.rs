@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use ron_core::Refusal;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -52,7 +53,8 @@ pub struct FoundProvider {
 }
 
 /// The routing table, as the API tells it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Routing")]
 pub struct RoutingView {
     pub id: String,
     pub publisher: String,
@@ -63,13 +65,15 @@ pub struct RoutingView {
     pub buckets: Vec<BucketView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Bucket")]
 pub struct BucketView {
     pub bucket: u8,
     pub entries: Vec<EntryView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Entry")]
 pub struct EntryView {
     pub id: String,
     pub addr: String,

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ron_core::problem::Problem;
+use ron_core::{
+    api::{ApiError, comes_back, events::Lagging},
+    problem::Problem,
+};
 
 use crate::wire::message::{Refusal, RefusalCode};
 
@@ -49,8 +52,8 @@ pub enum DhtError {
     Invalid(String),
 }
 
-impl DhtError {
-    pub fn status(&self) -> StatusCode {
+impl ApiError for DhtError {
+    fn status(&self) -> StatusCode {
         match self {
             DhtError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
             DhtError::Timeout(_) | DhtError::CutShort(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -68,8 +71,7 @@ impl DhtError {
         }
     }
 
-    /// Stable: callers branch on it.
-    pub fn code(&self) -> &'static str {
+    fn code(&self) -> &'static str {
         match self {
             DhtError::Busy(_) => "busy",
             DhtError::Timeout(_) => "timeout",
@@ -89,19 +91,32 @@ impl DhtError {
         }
     }
 
-    /// When it makes sense to try again, if it does.
-    pub fn retry_after(&self) -> Option<Duration> {
+    fn retry_after(&self) -> Option<Duration> {
         match self {
-            DhtError::Busy(_)
-            | DhtError::Timeout(_)
-            | DhtError::CutShort(_)
-            | DhtError::NotReady(_)
-            | DhtError::NotStored { .. }
-            | DhtError::Storage(_) => Some(Duration::from_secs(1)),
-            _ => None,
+            // Of this node and this listener nothing more is to be had.
+            DhtError::Canceled | DhtError::Lagging { .. } => None,
+            _ => comes_back(self.status()),
         }
     }
 
+    fn tell(&self, problem: Problem) -> Problem {
+        match self {
+            DhtError::NotReady(phase) => problem.with("phase", *phase),
+            DhtError::NotStored { stored, wanted } => {
+                problem.with("replicas", *stored).with("wanted", *wanted)
+            }
+            _ => problem,
+        }
+    }
+}
+
+impl From<Lagging> for DhtError {
+    fn from(Lagging { lost }: Lagging) -> DhtError {
+        DhtError::Lagging { lost }
+    }
+}
+
+impl DhtError {
     /// What a peer is told instead of an answer.
     pub fn refusal(&self) -> Refusal {
         let code = match self {
@@ -124,24 +139,6 @@ impl DhtError {
         Refusal {
             code,
             retry_after_ms: after,
-        }
-    }
-}
-
-impl From<&DhtError> for Problem {
-    fn from(error: &DhtError) -> Problem {
-        let mut problem = Problem::new(error.status(), error.code())
-            .detail(error)
-            .retryable(error.retry_after().is_some());
-        if let Some(after) = error.retry_after() {
-            problem = problem.retry_after(after);
-        }
-        match error {
-            DhtError::NotReady(phase) => problem.with("phase", *phase),
-            DhtError::NotStored { stored, wanted } => {
-                problem.with("replicas", *stored).with("wanted", *wanted)
-            }
-            _ => problem,
         }
     }
 }

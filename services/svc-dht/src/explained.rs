@@ -5,12 +5,14 @@
 use std::collections::VecDeque;
 
 use ron_core::lock::{LockDecl, RankedMutex};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::lookup::{Counts, explanation::Explanation};
 
 /// What one lookup did, as the API tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Lookup")]
 pub struct Explained {
     pub lookup: u64,
     pub goal: &'static str,
@@ -28,7 +30,7 @@ pub struct Explained {
 }
 
 /// One peer that was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Asked {
     /// The first sixteen digits of its id.
     pub id: String,

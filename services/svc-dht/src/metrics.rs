@@ -37,8 +37,6 @@ pub enum Family {
     LookupHops,
     PeersRemoved,
     Published,
-    ApiRefused,
-    ApiRejected,
 }
 
 /// Where a family is exported.
@@ -52,7 +50,7 @@ struct FamilyDecl {
 }
 
 #[rustfmt::skip]
-const FAMILIES: [FamilyDecl; 15] = [
+const FAMILIES: [FamilyDecl; 13] = [
     family(Family::IoTimeouts, "io_timeouts_total", "op", "",
         &["read", "write", "connect", "find_node", "find_value", "route"]),
     family(Family::IoErrors, "io_errors_total", "kind", "", &["table"]),
@@ -75,10 +73,6 @@ const FAMILIES: [FamilyDecl; 15] = [
         "Peers taken out of the routing table.", &[]),
     family(Family::Published, "published_total", "outcome",
         "Records of this node sent to those who keep them.", &["stored", "not_stored"]),
-    family(Family::ApiRefused, "dht_refused_total", "code",
-        "Requests to the local API refused, by the problem's code.", &[]),
-    family(Family::ApiRejected, "dht_rejected_total", "reason",
-        "Requests to the local API turned away before they were read to their end.", &["body_cap"]),
 ];
 
 const fn family(

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use ron_core::{
-    admission::{Limits, Reject},
+    admission::Limits,
     app::{Serves, Views},
     auth::Mode,
     shutdown::Shutdown,
-    telemetry::{Refusals, Telemetry},
+    telemetry::{Counters, Refusals, Telemetry},
     view::QueueView,
 };
 
-use crate::{api, dht::Dht, link_counts, metrics::Family, node::Node};
+use crate::{api, dht::Dht, link_counts, node::Node};
 
 pub struct Site {
     pub dht: Dht,
@@ -33,13 +33,12 @@ impl Serves for Site {
         self.dht.node().config().admission()
     }
 
-    fn routes(&self, _: &Telemetry, _: &Mode) -> Router {
-        api::router(self.dht.clone(), self.shutdown.clone())
+    fn routes(&self, telemetry: &Telemetry, mode: &Mode) -> Router {
+        api::router(self.dht.clone(), self.shutdown.clone(), telemetry, mode)
     }
 
-    fn refused(&self, reject: Reject) {
-        let metrics = &self.dht.node().metrics;
-        metrics.count(Family::ApiRejected, reject.reason());
+    fn refusals(&self, telemetry: &Telemetry) -> Counters {
+        api::refused_counters(telemetry)
     }
 
     fn export(&self) {

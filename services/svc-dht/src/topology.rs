@@ -11,6 +11,7 @@ use ron_core::{
 };
 
 use crate::{
+    api,
     config::Config,
     explained,
     identity::NetworkId,
@@ -281,6 +282,7 @@ struct Broadcast;
 pub fn page() -> (&'static str, String) {
     let metrics = Metrics::new();
     let telemetry = metrics.telemetry(|_: &Telemetry| {});
+    api::refused_counters(telemetry);
     (
         "svc-dht.md",
         declare(&Config::default())

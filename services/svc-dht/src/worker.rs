@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use ron_core::{app::work, seam::Pool};
+use ron_core::{api::ApiError, app::work, seam::Pool};
 use tokio::sync::oneshot;
 
 use crate::{

@@ -166,7 +166,11 @@ impl Session<'_> {
         refusal: &Refusal,
     ) -> Verdict {
         answer.refused(refusal)?;
-        self.it.counts.refuse(refusal.code);
+        let route = match refusal.code {
+            "not_found" => "",
+            _ => &answer.route,
+        };
+        self.it.counts.refuse(route, refusal.code);
         if let Some(action) = action {
             self.it.counts.operation(action, refusal.code);
         }

@@ -8,9 +8,10 @@ use std::{
 use axum::{Router, extract::State, http::StatusCode, routing::put};
 use ron_core::{
     admission::{Admission, AdmissionConfig, Limits, Reject},
+    api::Path,
     front::front,
     ops::{self, Ops},
-    problem::{ApiPath, Problem},
+    problem::Problem,
     telemetry::Telemetry,
 };
 
@@ -55,10 +56,7 @@ pub fn router(app: Arc<App>, telemetry: &Telemetry) -> Router {
     front(&app.env, items, &Arc::new(admission), ops)
 }
 
-async fn store(
-    State(app): State<Arc<App>>,
-    ApiPath(key): ApiPath<u64>,
-) -> Result<&'static str, Problem> {
+async fn store(State(app): State<Arc<App>>, Path(key): Path<u64>) -> Result<&'static str, Problem> {
     let unavailable = |code| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code).retry_after(Duration::from_secs(1))
     };

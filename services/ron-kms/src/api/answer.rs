@@ -7,20 +7,22 @@ use std::fmt::{Display, Write};
 
 use axum::{
     body::Body,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, header},
     response::Response,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use ron_core::api::{JSON, with_type};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+pub use super::fields::Binary;
 use crate::{
-    ask::Receipt,
-    keys::{VersionedKid, signing::Signature},
+    ask,
+    keys::{Algorithm, VersionedKid, signing::Signature},
 };
 
-pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const JWK_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 pub const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 pub const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -78,7 +80,7 @@ impl Answer {
         self
     }
 
-    pub fn receipt(&mut self, receipt: Receipt) -> &mut Answer {
+    pub fn receipt(&mut self, receipt: ask::Receipt) -> &mut Answer {
         self.name("receipt");
         self.0.push('{');
         self.plain("seq", receipt.seq);
@@ -152,18 +154,100 @@ pub fn encoded_len(bytes: usize) -> usize {
     bytes.div_ceil(3) * 4 + 64
 }
 
-pub fn with_type(kind: HeaderValue, body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    // Nothing here has a map with keys that are no text, or a value that refuses.
-    let body = serde_json::to_string(value).unwrap_or_default();
-    let mut response = with_type(JSON, Body::from(body));
-    *response.status_mut() = status;
-    response
-}
-
 const FRAME: usize = 160;
+
+// --------------------------------------------------------------------- their shapes, for the document
+
+/// Where the operation stands in the audit log.
+#[derive(Serialize, JsonSchema)]
+pub struct Receipt {
+    /// The number of the operation.
+    seq: u64,
+    /// The record's place, if it was durable before the answer left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+}
+
+impl From<ask::Receipt> for Receipt {
+    fn from(receipt: ask::Receipt) -> Receipt {
+        Receipt {
+            seq: receipt.seq,
+            index: receipt.index,
+        }
+    }
+}
+
+macro_rules! shapes {
+    ($($(#[$about:meta])* $name:ident { $($(#[$more:meta])* $field:ident: $kind:ty,)+ })+) => {$(
+        #[derive(JsonSchema)]
+        $(#[$about])*
+        #[expect(dead_code, reason = "what is written by hand, as a type")]
+        pub struct $name {
+            $($(#[$more])* $field: $kind,)+
+        }
+    )+};
+}
+
+shapes! {
+    /// One standard signature.
+    OneSignature {
+        alg: Algorithm,
+        sig: Binary,
+    }
+    Signed {
+        sigs: Vec<OneSignature>,
+    }
+    /// Either `sigs`, to a single `message` or `prehash`, or `results`, one for each of `messages`.
+    #[schemars(extend("oneOf" = [{ "required": ["sigs"] }, { "required": ["results"] }]))]
+    SignAnswer {
+        kid: VersionedKid,
+        alg: Algorithm,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sigs: Option<Vec<OneSignature>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        results: Option<Vec<Signed>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        att: Option<Evidence>,
+        receipt: Receipt,
+    }
+    Evidence {
+        /// JSON text; its bytes are what is signed.
+        statement: String,
+        sig: Binary,
+        /// The Ed25519 key that verifies `sig`.
+        public: Binary,
+    }
+    AttestAnswer {
+        /// JSON text over nonce, public key hash, backend and extractability; its bytes are what is signed.
+        statement: String,
+        #[schemars(extend("const" = "ed25519"))]
+        alg: String,
+        sig: Binary,
+        /// The key that verifies `sig`.
+        public: Binary,
+    }
+    VerifyAnswer {
+        valid: bool,
+        kid: VersionedKid,
+        /// How old the key index is, while it cannot be refreshed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_age_ms: Option<u64>,
+    }
+    WrapAnswer {
+        kid: VersionedKid,
+        wrapped: Binary,
+        receipt: Receipt,
+    }
+    UnwrapAnswer {
+        kid: VersionedKid,
+        plaintext: Binary,
+        receipt: Receipt,
+    }
+    DataKeyAnswer {
+        kid: VersionedKid,
+        /// 32 fresh bytes.
+        plaintext: Binary,
+        wrapped: Binary,
+        receipt: Receipt,
+    }
+}

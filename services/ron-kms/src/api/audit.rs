@@ -5,15 +5,20 @@
 
 use std::future::{Ready, ready};
 
-use axum::extract::FromRequestParts;
 use axum::{
     body::Body,
     http::{HeaderValue, header},
     response::Response,
 };
-use ron_core::problem::{ApiPath, Problem};
+use ron_core::{
+    api::{Path, with_type},
+    problem::Problem,
+};
 
-use super::{Call, answer, refusal};
+use super::{
+    Call,
+    answer::{OCTETS, TEXT},
+};
 use crate::{audit::tiles::Tile, error::KmsError};
 
 /// What stands before a tile's path.
@@ -23,32 +28,31 @@ const FULL: HeaderValue = HeaderValue::from_static("private, max-age=31536000, i
 const PARTIAL: HeaderValue = HeaderValue::from_static("private, max-age=60");
 const MOVING: HeaderValue = HeaderValue::from_static("no-cache");
 
-pub fn checkpoint(call: Call) -> Ready<Result<Response, Problem>> {
-    let note = call.kms().checkpoint().map_err(refusal);
-    ready(note.map(|note| cached(MOVING, answer::TEXT, Body::from(note))))
+pub fn checkpoint(call: Call, (): ()) -> Ready<Result<Response, Problem>> {
+    let note = call.state().checkpoint().map_err(Problem::from);
+    ready(note.map(|note| cached(MOVING, TEXT, Body::from(note))))
 }
 
-pub async fn tile(call: Call) -> Result<Response, Problem> {
+pub async fn tile(call: Call, (): ()) -> Result<Response, Problem> {
     // The path as sent: a tile has one spelling, and escapes are another.
     let path = call.parts.uri.path().strip_prefix(PREFIX);
     let tile = path.and_then(|path| Tile::parse(path).ok());
-    let tile = tile.ok_or_else(|| refusal(KmsError::NoSuchRecord))?;
-    let bytes = call.kms().tile(tile).await.map_err(refusal)?;
+    let tile = tile.ok_or(KmsError::NoSuchRecord)?;
+    let bytes = call.state().tile(tile).await?;
     let keep = match tile.is_partial() {
         true => PARTIAL,
         false => FULL,
     };
-    Ok(cached(keep, answer::OCTETS, Body::from(bytes)))
+    Ok(cached(keep, OCTETS, Body::from(bytes)))
 }
 
-pub async fn proof(mut call: Call) -> Result<Response, Problem> {
-    let ApiPath(index) = ApiPath::<u64>::from_request_parts(&mut call.parts, &()).await?;
-    let receipt = call.kms().proof(index).await.map_err(refusal)?;
-    Ok(cached(MOVING, answer::TEXT, Body::from(receipt)))
+pub async fn proof(call: Call, Path(index): Path<u64>) -> Result<Response, Problem> {
+    let receipt = call.state().proof(index).await?;
+    Ok(cached(MOVING, TEXT, Body::from(receipt)))
 }
 
 fn cached(keep: HeaderValue, kind: HeaderValue, body: Body) -> Response {
-    let mut response = answer::with_type(kind, body);
+    let mut response = with_type(kind, body);
     response.headers_mut().insert(header::CACHE_CONTROL, keep);
     response
 }

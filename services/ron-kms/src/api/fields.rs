@@ -1,27 +1,26 @@
 //! What single fields of a request may hold, read straight into the form that the engine takes.
 //!
-//! Each type is its own check, and its refusal says what is allowed. No refusal repeats a value: what a
-//! caller put into the wrong field may be a secret.
+//! Each type is its own check and says in the document what it takes, in a pattern that is as strict. No refusal
+//! repeats a value: what a caller put into the wrong field may be a secret.
 
-use std::{fmt, marker::PhantomData};
+use std::borrow::Cow;
 
 use base64::{DecodeSliceError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-};
+use ron_core::{api::fields::Text, text_fields};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, de::Error};
 use zeroize::Zeroizing;
 
 use crate::{
     ask::KeyRef,
     backend::Message,
-    keys::{Algorithm, Secret, VersionedKid, algorithm::Prehash},
+    keys::{Algorithm, Kid, Secret, Use, VersionedKid, algorithm::Prehash},
 };
 
-pub const MAX_LABEL: usize = 128;
 pub const MAX_OP_ID: usize = 128;
+pub const NONCE_LEN: std::ops::RangeInclusive<usize> = 16..=64;
 /// How a refusal of binary text begins; the problem's code follows from it.
-pub const NOT_BASE64: &str = "not base64url without padding";
+const NOT_BASE64: &str = "not base64url without padding";
 
 /// Bytes, as base64url without padding: the one spelling.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +29,10 @@ pub struct Binary(pub Vec<u8>);
 /// Bytes that nobody else may see.
 #[derive(Debug)]
 pub struct SecretBinary(pub Secret);
+
+/// What an attestation is fresh by.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Nonce(pub Vec<u8>);
 
 /// `kid` or `kid#vN`.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,77 +48,52 @@ pub struct AlgName(pub Algorithm);
 #[derive(Debug, PartialEq, Eq)]
 pub struct HashName(pub Prehash);
 
-/// A tenant or a purpose.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Label(pub String);
-
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpId(pub String);
 
-/// A list of at least one and at most `MAX`; a longer one is refused where it grows too long.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Bounded<T, const MAX: usize>(pub Vec<T>);
-
-/// A JSON object, and nothing else: left alone, serde would take a list of the fields' values for one.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Object<T>(pub T);
-
-pub fn is_label(text: &str) -> bool {
-    let printable = |b: u8| b.is_ascii_graphic() || b == b' ';
-    (1..=MAX_LABEL).contains(&text.len()) && text.bytes().all(printable)
-}
-
-/// A text field: what it is, and what it becomes.
-trait Text: Sized {
-    const EXPECTED: &'static str;
-    fn read<E: Error>(text: &str) -> Result<Self, E>;
-}
-
-struct TextVisitor<T>(PhantomData<T>);
-
-impl<T: Text> Visitor<'_> for TextVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::read(text)
-    }
-}
-
-macro_rules! texts {
-    ($($name:ty),+) => {$(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-                source.deserialize_str(TextVisitor(PhantomData))
-            }
-        }
-    )+};
-}
-
-texts!(
+text_fields!(
     Binary,
     SecretBinary,
+    Nonce,
     KeyName,
     VersionName,
     AlgName,
     HashName,
-    Label,
     OpId
 );
 
+/// Whole groups, and what is left with no stray bits.
+const BASE64URL: &str =
+    "^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw]|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048])?$";
+const KID: &str = "[A-Za-z0-9_-]{21}[AQgw]";
+/// A number from 1 that fits 32 bits.
+const NUMBER: &str = "([1-9][0-9]{0,8}|[1-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7}|429[0-3][0-9]{6}|\
+4294[0-8][0-9]{5}|42949[0-5][0-9]{4}|429496[0-6][0-9]{3}|4294967[01][0-9]{2}|42949672[0-8][0-9]|429496729[0-5])";
+
+/// How many characters so many bytes are.
+pub const fn text_len(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
 impl Text for Binary {
+    const NAME: &'static str = "Binary";
     const EXPECTED: &'static str = "base64url without padding";
 
     fn read<E: Error>(text: &str) -> Result<Binary, E> {
         let bytes = URL_SAFE_NO_PAD.decode(text);
         bytes.map(Binary).map_err(|_| E::custom(NOT_BASE64))
     }
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": BASE64URL, "x-code": "base64_invalid",
+            "description": "Bytes as base64url without padding; no other spelling is taken.",
+        })
+    }
 }
 
 impl Text for SecretBinary {
+    const NAME: &'static str = Binary::NAME;
     const EXPECTED: &'static str = Binary::EXPECTED;
 
     fn read<E: Error>(text: &str) -> Result<SecretBinary, E> {
@@ -128,9 +106,34 @@ impl Text for SecretBinary {
         bytes.truncate(len);
         Ok(SecretBinary(Secret::new(std::mem::take(&mut *bytes))))
     }
+
+    fn schema() -> Schema {
+        Binary::schema()
+    }
+}
+
+impl Text for Nonce {
+    const NAME: &'static str = "Nonce";
+    const EXPECTED: &'static str = Binary::EXPECTED;
+
+    fn read<E: Error>(text: &str) -> Result<Nonce, E> {
+        let Binary(bytes) = Binary::read(text)?;
+        match NONCE_LEN.contains(&bytes.len()) {
+            true => Ok(Nonce(bytes)),
+            false => Err(E::custom("16 to 64 bytes are allowed")),
+        }
+    }
+
+    fn schema() -> Schema {
+        let mut schema = Binary::schema();
+        schema.insert("minLength".into(), text_len(*NONCE_LEN.start()).into());
+        schema.insert("maxLength".into(), text_len(*NONCE_LEN.end()).into());
+        schema
+    }
 }
 
 impl Text for KeyName {
+    const NAME: &'static str = "KeyRef";
     const EXPECTED: &'static str = "a key: <kid> or <kid>#v<number from 1>";
 
     fn read<E: Error>(text: &str) -> Result<KeyName, E> {
@@ -143,47 +146,68 @@ impl Text for KeyName {
         };
         key.map(KeyName).map_err(E::custom)
     }
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": format!("^{KID}(#v{NUMBER})?$"),
+            "description": "A key, which stands for its newest version, or one version of it.",
+        })
+    }
 }
 
 impl Text for VersionName {
+    const NAME: &'static str = "VersionedKid";
     const EXPECTED: &'static str = "a key version: <kid>#v<number from 1>";
 
     fn read<E: Error>(text: &str) -> Result<VersionName, E> {
         text.parse().map(VersionName).map_err(E::custom)
     }
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": format!("^{KID}#v{NUMBER}$"),
+            "description": "One version of a key.",
+        })
+    }
 }
 
 impl Text for AlgName {
+    const NAME: &'static str = "Alg";
     const EXPECTED: &'static str = "the name of an algorithm";
 
     fn read<E: Error>(text: &str) -> Result<AlgName, E> {
-        text.parse().map(AlgName).map_err(E::custom)
+        let unknown = |_| {
+            let known = Algorithm::names();
+            E::custom(format_args!("unknown algorithm: allowed are {known}"))
+        };
+        text.parse().map(AlgName).map_err(unknown)
+    }
+
+    fn schema() -> Schema {
+        let names = Algorithm::ALL.map(Algorithm::name);
+        json_schema!({ "type": "string", "enum": names, "x-code": "alg_unknown" })
     }
 }
 
 impl Text for HashName {
+    const NAME: &'static str = "Hash";
     const EXPECTED: &'static str = "the name of a hash: sha-256 or sha-384";
 
     fn read<E: Error>(text: &str) -> Result<HashName, E> {
-        let known = [Prehash::Sha256, Prehash::Sha384];
-        let hash = known.into_iter().find(|hash| hash.name() == text);
+        let hash = HASHES.into_iter().find(|hash| hash.name() == text);
         hash.map(HashName)
             .ok_or_else(|| E::custom("unknown hash: allowed are sha-256, sha-384"))
     }
-}
 
-impl Text for Label {
-    const EXPECTED: &'static str = "1 to 128 printable ASCII characters";
-
-    fn read<E: Error>(text: &str) -> Result<Label, E> {
-        match is_label(text) {
-            true => Ok(Label(text.to_owned())),
-            false => Err(E::custom("1 to 128 printable ASCII characters are allowed")),
-        }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "enum": HASHES.map(|hash| hash.name()) })
     }
 }
 
+const HASHES: [Prehash; 2] = [Prehash::Sha256, Prehash::Sha384];
+
 impl Text for OpId {
+    const NAME: &'static str = "OpId";
     const EXPECTED: &'static str = "1 to 128 visible ASCII characters";
 
     fn read<E: Error>(text: &str) -> Result<OpId, E> {
@@ -193,60 +217,40 @@ impl Text for OpId {
             false => Err(E::custom("1 to 128 visible ASCII characters are allowed")),
         }
     }
-}
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_seq(ListVisitor(PhantomData))
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "minLength": 1, "maxLength": MAX_OP_ID, "pattern": "^[!-~]*$",
+            "description": "The caller's name for this operation. The same id with the same body gets the stored \
+                answer for 24 h; with another body it is refused with `op_id_conflict`.",
+        })
     }
 }
 
-struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
-    type Value = Bounded<T, MAX>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of 1 to {MAX}")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            if list.len() == MAX {
-                return Err(A::Error::custom(format_args!("at most {MAX} are allowed")));
+/// Names that are answered as they are read.
+macro_rules! shapes {
+    ($($name:ty => $text:literal, $schema:expr;)+) => {$(
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                $text.into()
             }
-            list.push(item);
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
         }
-        match list.is_empty() {
-            true => Err(A::Error::custom(format_args!("1 to {MAX} are allowed"))),
-            false => Ok(Bounded(list)),
-        }
-    }
+    )+};
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_map(ObjectVisitor(PhantomData))
-    }
+shapes! {
+    Kid => "Kid", json_schema!({ "type": "string", "pattern": format!("^{KID}$"), "description": "The opaque name of a key." });
+    VersionedKid => "VersionedKid", VersionName::schema();
+    Algorithm => "Alg", AlgName::schema();
+    Use => "Use", json_schema!({ "type": "string", "enum": ["sign", "wrap"] });
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Object<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(members)).map(Object)
-    }
-}
-
-/// What is signed or verified: a message, or its hash where the algorithm hashes first.
-#[derive(Debug, Deserialize)]
+/// The hash of the message, where the algorithm hashes first.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prehashed {
     pub alg: HashName,

@@ -3,14 +3,12 @@
 //! An answer to a change is the key as it then is, with the receipt of the change.
 
 use std::{
-    collections::BTreeMap,
     future::{Ready, ready},
     sync::Arc,
 };
 
 use axum::{
     body::Body,
-    extract::FromRequestParts,
     http::{HeaderValue, StatusCode, header},
     response::Response,
 };
@@ -19,15 +17,24 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use bytes::Bytes;
-use ron_core::problem::{ApiPath, ApiQuery, Problem};
-use serde::{Serialize, de::DeserializeOwned};
+use ron_core::{
+    api::{Json, JsonOrNothing, Path, Query, fields::Ordinal, json, with_type},
+    problem::Problem,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{
-    Call, answer, misanswered, refusal,
-    requests::{CancelDestroy, Create, Destroy, Import, Nothing, Page, Rotate, SetPolicy},
+    Call,
+    answer::{Binary, JWK_SET, Receipt},
+    misanswered,
+    requests::{
+        CancelDestroy, Create, DEFAULT_PAGE, Destroy, Import, Nothing, Page, Rotate, SetPolicy,
+    },
 };
 use crate::{
-    ask::{Ask, Receipt, Reply},
+    ask::{Ask, Caller, Reply},
+    engine::Kms,
     error::KmsError,
     index::{Entry, Held},
     keys::{
@@ -37,12 +44,10 @@ use crate::{
     },
 };
 
-pub const DEFAULT_PAGE: usize = 100;
-pub const MAX_PAGE: usize = 1000;
-
-pub async fn create(mut call: Call) -> Result<Response, Problem> {
-    let ask = call.json::<Create>().await?.into_ask(&call.caller)?;
-    let (kid, mut response) = change(call, ask, StatusCode::CREATED).await?;
+pub async fn create(call: Call, Json(request): Json<Create>) -> Result<Response, Problem> {
+    let caller = call.identity.into();
+    let ask = request.into_ask(&caller)?;
+    let (kid, mut response) = change(&call.api.state, caller, ask, StatusCode::CREATED).await?;
     // A kid is made of characters that a header takes.
     if let Ok(place) = HeaderValue::try_from(format!("/v1/kms/keys/{kid}")) {
         response.headers_mut().insert(header::LOCATION, place);
@@ -50,52 +55,56 @@ pub async fn create(mut call: Call) -> Result<Response, Problem> {
     Ok(response)
 }
 
-pub async fn rotate(mut call: Call) -> Result<Response, Problem> {
-    let kid = call.path().await?;
-    let Rotate { from } = call.json_or_nothing().await?;
+pub async fn rotate(
+    call: Call,
+    (Path(kid), JsonOrNothing(Rotate { from })): (Path<Kid>, JsonOrNothing<Rotate>),
+) -> Result<Response, Problem> {
+    let from = from.map(Ordinal::number);
     changed(call, Ask::Rotate { kid, from }).await
 }
 
-pub async fn disable(call: Call) -> Result<Response, Problem> {
-    switch(call, Ask::Disable).await
+/// A version by its key and number, and nothing in the body.
+type OneVersion = (Path<(Kid, Ordinal)>, JsonOrNothing<Nothing>);
+
+pub async fn disable(call: Call, version: OneVersion) -> Result<Response, Problem> {
+    switch(call, version, Ask::Disable).await
 }
 
-pub async fn enable(call: Call) -> Result<Response, Problem> {
-    switch(call, Ask::Enable).await
+pub async fn enable(call: Call, version: OneVersion) -> Result<Response, Problem> {
+    switch(call, version, Ask::Enable).await
 }
 
-pub async fn destroy(mut call: Call) -> Result<Response, Problem> {
-    let kid = call.path().await?;
-    let ask = call.json_or_nothing::<Destroy>().await?.into_ask(kid);
-    changed(call, ask).await
+pub async fn destroy(
+    call: Call,
+    (Path(kid), JsonOrNothing(request)): (Path<Kid>, JsonOrNothing<Destroy>),
+) -> Result<Response, Problem> {
+    changed(call, request.into_ask(kid)).await
 }
 
-pub async fn cancel_destroy(mut call: Call) -> Result<Response, Problem> {
-    let kid = call.path().await?;
-    let ask = call.json_or_nothing::<CancelDestroy>().await?.into_ask(kid);
-    changed(call, ask).await
+pub async fn cancel_destroy(
+    call: Call,
+    (Path(kid), JsonOrNothing(request)): (Path<Kid>, JsonOrNothing<CancelDestroy>),
+) -> Result<Response, Problem> {
+    changed(call, request.into_ask(kid)).await
 }
 
-pub async fn set_policy(mut call: Call) -> Result<Response, Problem> {
-    let kid = call.path().await?;
-    let ask = call.json::<SetPolicy>().await?.into_ask(kid);
-    changed(call, ask).await
+pub async fn set_policy(
+    call: Call,
+    (Path(kid), Json(request)): (Path<Kid>, Json<SetPolicy>),
+) -> Result<Response, Problem> {
+    changed(call, request.into_ask(kid)).await
 }
 
-pub async fn import(mut call: Call) -> Result<Response, Problem> {
-    let kid = call.path().await?;
-    let ask = call.json::<Import>().await?.into_ask(kid);
-    changed(call, ask).await
+pub async fn import(
+    call: Call,
+    (Path(kid), Json(request)): (Path<Kid>, Json<Import>),
+) -> Result<Response, Problem> {
+    changed(call, request.into_ask(kid)).await
 }
 
-pub async fn list(mut call: Call) -> Result<Response, Problem> {
-    let ApiQuery(page) = ApiQuery::<Page>::from_request_parts(&mut call.parts, &()).await?;
-    let limit = page.limit.unwrap_or(DEFAULT_PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query")
-            .detail(format_args!("limit: 1 to {MAX_PAGE} are allowed")));
-    }
-    let all = call.kms().index().visible(&call.caller);
+pub fn list(call: Call, Query(page): Query<Page>) -> Ready<Result<Response, Problem>> {
+    let limit = page.limit.map_or(DEFAULT_PAGE, |limit| limit.get()) as usize;
+    let all = call.api.state.index().visible(&call.identity.into());
     let start = page.after.map_or(0, |after| {
         all.partition_point(|entry| *entry.key.kid() <= after)
     });
@@ -105,41 +114,46 @@ pub async fn list(mut call: Call) -> Result<Response, Problem> {
         keys: shown.iter().map(|entry| KeyView::of(entry)).collect(),
         next: shown.last().filter(|_| more).map(|last| last.key.kid()),
     };
-    Ok(answer::json(StatusCode::OK, &body))
+    ready(Ok(json(StatusCode::OK, &body)))
 }
 
-pub async fn show(mut call: Call) -> Result<Response, Problem> {
-    let kid: Kid = call.path().await?;
-    let index = call.kms().index();
-    let entry = index.find(&call.caller, &kid).map_err(refusal)?;
-    let view = KeyView::of(entry).with_versions(entry);
-    Ok(answer::json(StatusCode::OK, &view))
+pub fn show(call: Call, Path(kid): Path<Kid>) -> Ready<Result<Response, Problem>> {
+    let index = call.api.state.index();
+    let found = index.find(&call.identity.into(), &kid);
+    let view = found.map(|entry| KeyView::of(entry).with_versions(entry));
+    ready(
+        view.map(|view| json(StatusCode::OK, &view))
+            .map_err(Problem::from),
+    )
 }
 
-pub async fn show_version(mut call: Call) -> Result<Response, Problem> {
-    let (kid, number): (Kid, u32) = call.path().await?;
-    let index = call.kms().index();
-    let entry = index.find(&call.caller, &kid).map_err(refusal)?;
-    let missing = || refusal(Refusal::NoSuchVersion(number).into());
+pub async fn show_version(
+    call: Call,
+    Path((kid, number)): Path<(Kid, Ordinal)>,
+) -> Result<Response, Problem> {
+    let (number, now) = (number.number(), call.api.env.wall_ms());
+    let index = call.api.state.index();
+    let entry = index.find(&call.identity.into(), &kid)?;
+    let missing = || KmsError::from(Refusal::NoSuchVersion(number));
     let version = entry.key.versions().get(&number).ok_or_else(missing)?;
     let held = entry.held(number).ok_or_else(missing)?;
     let id = kid.version(number).ok_or_else(missing)?;
     let shown = held.public.as_ref();
-    let shown = shown.filter(|_| entry.may_show(number, call.now_ms()));
+    let shown = shown.filter(|_| entry.may_show(number, now));
     let body = OneVersionView {
         version: VersionView::of(id, version),
         alg: entry.key.algorithm(),
         used_to: entry.key.algorithm().key_use(),
         public: shown.map(PublicView::of).transpose()?,
     };
-    Ok(answer::json(StatusCode::OK, &body))
+    Ok(json(StatusCode::OK, &body))
 }
 
-pub fn jwks(call: Call) -> Ready<Result<Response, Problem>> {
-    let now = call.now_ms();
-    let index = call.kms().index();
-    let set = index.key_set(&call.caller, |entries| key_set(entries, now));
-    ready(Ok(answer::with_type(answer::JWK_SET, Body::from(set))))
+pub fn jwks(call: Call, (): ()) -> Ready<Result<Response, Problem>> {
+    let now = call.api.env.wall_ms();
+    let index = call.api.state.index();
+    let set = index.key_set(&call.identity.into(), |entries| key_set(entries, now));
+    ready(Ok(with_type(JWK_SET, Body::from(set))))
 }
 
 /// Enabled versions only: what these may do does not depend on the time.
@@ -152,59 +166,63 @@ fn key_set(entries: &[Arc<Entry>], now: u64) -> Bytes {
         });
         shown.flat_map(|(_, held)| named_jwks(held))
     });
-    let set = BTreeMap::from([("keys", keys.collect::<Vec<Jwk>>())]);
+    let set = KeySet {
+        keys: keys.collect(),
+    };
     // Maps from text to text.
     serde_json::to_vec(&set).unwrap_or_default().into()
 }
 
 // ------------------------------------------------------------------------------------ changes
 
-impl Call {
-    async fn path<T: DeserializeOwned + Send>(&mut self) -> Result<T, Problem> {
-        let ApiPath(path) = ApiPath::from_request_parts(&mut self.parts, &()).await?;
-        Ok(path)
-    }
-}
-
-async fn switch(mut call: Call, ask: fn(VersionedKid) -> Ask) -> Result<Response, Problem> {
-    let (kid, number): (Kid, u32) = call.path().await?;
-    let Nothing {} = call.json_or_nothing().await?;
+async fn switch(
+    call: Call,
+    (Path((kid, number)), JsonOrNothing(Nothing {})): OneVersion,
+    ask: fn(VersionedKid) -> Ask,
+) -> Result<Response, Problem> {
+    let number = number.number();
     let id = kid.version(number);
-    let id = id.ok_or_else(|| refusal(Refusal::NoSuchVersion(number).into()))?;
+    let id = id.ok_or_else(|| KmsError::from(Refusal::NoSuchVersion(number)))?;
     changed(call, ask(id)).await
 }
 
 async fn changed(call: Call, ask: Ask) -> Result<Response, Problem> {
-    let (_, response) = change(call, ask, StatusCode::OK).await?;
+    let caller = call.identity.into();
+    let (_, response) = change(&call.api.state, caller, ask, StatusCode::OK).await?;
     Ok(response)
 }
 
-async fn change(call: Call, ask: Ask, status: StatusCode) -> Result<(Kid, Response), Problem> {
-    let reply = call.api.0.kms.ask(call.caller, ask).await;
-    let Reply::Key { kid, receipt, .. } = reply.map_err(refusal)? else {
+async fn change(
+    kms: &Kms,
+    caller: Caller,
+    ask: Ask,
+    status: StatusCode,
+) -> Result<(Kid, Response), Problem> {
+    let Reply::Key { kid, receipt, .. } = kms.ask(caller, ask).await? else {
         return Err(misanswered());
     };
-    let index = call.api.0.kms.index();
-    let entry = index.get(&kid);
-    let entry = entry.ok_or_else(|| refusal(KmsError::NoSuchKey))?;
+    let index = kms.index();
+    let entry = index.get(&kid).ok_or(KmsError::NoSuchKey)?;
     let mut view = KeyView::of(entry).with_versions(entry);
-    view.receipt = Some(ReceiptView::of(receipt));
-    let response = answer::json(status, &view);
+    view.receipt = Some(receipt.into());
+    let response = json(status, &view);
     Ok((kid, response))
 }
 
 // -------------------------------------------------------------------------------------- views
 
-#[derive(Serialize)]
-struct PageView<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "KeyPage")]
+pub struct PageView<'a> {
     keys: Vec<KeyView<'a>>,
-    /// Where the next page begins, if there is one.
+    /// The `after` of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<&'a Kid>,
 }
 
-#[derive(Serialize)]
-struct KeyView<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Key")]
+pub struct KeyView<'a> {
     kid: &'a Kid,
     tenant: &'a str,
     purpose: &'a str,
@@ -213,23 +231,28 @@ struct KeyView<'a> {
     used_to: Use,
     head: u32,
     policy: PolicyView,
+    /// Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     versions: Option<Vec<VersionView>>,
+    /// Of the change, if this answers one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<ReceiptView>,
+    receipt: Option<Receipt>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Policy")]
 struct PolicyView {
     min_version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     rotate_after_ms: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Version")]
 struct VersionView {
     kid: VersionedKid,
     version: u32,
+    #[schemars(extend("enum" = ["enabled", "disabled", "scheduled", "destroyed"]))]
     state: &'static str,
     created_ms: WallMs,
     /// When it is or was destroyed.
@@ -237,38 +260,45 @@ struct VersionView {
     at_ms: Option<WallMs>,
 }
 
-#[derive(Serialize)]
-struct OneVersionView<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OneVersion")]
+pub struct OneVersionView<'a> {
     #[serde(flatten)]
     version: VersionView,
     alg: Algorithm,
     #[serde(rename = "use")]
     used_to: Use,
+    /// Of a key that signs, until its destruction is scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
     public: Option<PublicView<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Public")]
 struct PublicView<'a> {
     #[serde(serialize_with = "as_base64url")]
+    #[schemars(with = "Binary")]
     raw: &'a [u8],
     /// One per standard algorithm: two for a hybrid.
     parts: Vec<PartView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PublicPart")]
 struct PartView {
     alg: Algorithm,
+    /// SubjectPublicKeyInfo in DER.
+    #[schemars(with = "Binary")]
     spki: String,
     pem: String,
     jwk: Jwk,
 }
 
-#[derive(Serialize)]
-struct ReceiptView {
-    seq: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u64>,
+/// RFC 7517. The parts of a hybrid key share their `kid`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JwkSet")]
+pub struct KeySet {
+    keys: Vec<Jwk>,
 }
 
 impl<'a> KeyView<'a> {
@@ -320,7 +350,7 @@ impl VersionView {
 
 impl<'a> PublicView<'a> {
     fn of(public: &'a PublicKey) -> Result<PublicView<'a>, Problem> {
-        let spki = public.spki().map_err(|error| refusal(error.into()))?;
+        let spki = public.spki().map_err(KmsError::from)?;
         let parts = public.algorithm().parts().iter().zip(spki);
         let parts = parts.zip(public.jwks()).map(|((alg, der), jwk)| PartView {
             alg: *alg,
@@ -332,15 +362,6 @@ impl<'a> PublicView<'a> {
             raw: public.raw(),
             parts: parts.collect(),
         })
-    }
-}
-
-impl ReceiptView {
-    fn of(receipt: Receipt) -> ReceiptView {
-        ReceiptView {
-            seq: receipt.seq,
-            index: receipt.index,
-        }
     }
 }
 

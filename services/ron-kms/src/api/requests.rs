@@ -5,11 +5,16 @@
 
 use aws_lc_rs::digest;
 use axum::http::StatusCode;
-use ron_core::problem::Problem;
+use ron_core::{
+    api::fields::{Bounded, Label, Object, Ordinal, Whole},
+    problem::Problem,
+};
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::fields::{
-    AlgName, Binary, Bounded, KeyName, Label, Object, OpId, Prehashed, SecretBinary, VersionName,
+    AlgName, Binary, KeyName, Nonce, OpId, Prehashed, SecretBinary, VersionName, text_len,
 };
 use crate::{
     ask::{Ask, Caller, KeyRef, OpIdAsk, VerifyAsk},
@@ -18,7 +23,8 @@ use crate::{
     error::KmsError,
     keys::{
         Kid,
-        key::{MIN_WAIT_MS, Policy},
+        key::{MAX_WAIT_MS, MIN_WAIT_MS, Policy},
+        sealing::{MAX_CONTEXT, MAX_PLAIN},
         signing::Signature,
     },
 };
@@ -31,86 +37,111 @@ pub const MAX_SIGNATURES: usize = 8;
 pub const DEFAULT_WAIT_MS: u64 = 7 * MIN_WAIT_MS;
 /// The tenant of keys made while nobody is identified and none is named.
 pub const DEFAULT_TENANT: &str = "default";
-pub const NONCE_LEN: std::ops::RangeInclusive<usize> = 16..=64;
+pub const DEFAULT_PAGE: u64 = 100;
+pub const MAX_PAGE: u64 = 1000;
 
-#[derive(Debug, Deserialize)]
+/// How old a head may become before it is rotated; how short that may be, the configuration says.
+type RotateAfter = Whole<1, { u64::MAX }>;
+
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "CreateRequest")]
 pub struct Create {
+    /// The caller's own, if there is one; else `default`.
     pub tenant: Option<Label>,
     pub purpose: Label,
     pub alg: AlgName,
     pub policy: Option<Object<FirstPolicy>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FirstPolicy {
-    pub min_version: Option<u32>,
-    pub rotate_after_ms: Option<u64>,
+    pub min_version: Option<Ordinal>,
+    /// How old the head may become before it is rotated; absent for never.
+    pub rotate_after_ms: Option<RotateAfter>,
 }
 
 /// Replaces the whole policy.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PolicyRequest")]
 pub struct SetPolicy {
-    pub min_version: u32,
-    pub rotate_after_ms: Option<u64>,
+    /// Versions below it neither sign nor wrap; it only rises.
+    pub min_version: Ordinal,
+    /// How old the head may become before it is rotated; absent for never.
+    pub rotate_after_ms: Option<RotateAfter>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "RotateRequest")]
 pub struct Rotate {
-    pub from: Option<u32>,
+    /// The head the caller knows: if another is, nothing is rotated and the answer is `head_moved`.
+    pub from: Option<Ordinal>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DestroyRequest")]
 pub struct Destroy {
-    pub version: Option<u32>,
-    pub wait_ms: Option<u64>,
+    /// Absent for all of them.
+    pub version: Option<Ordinal>,
+    /// A week if absent.
+    pub wait_ms: Option<Whole<MIN_WAIT_MS, MAX_WAIT_MS>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "CancelDestroyRequest")]
 pub struct CancelDestroy {
-    pub version: Option<u32>,
+    /// Absent for all that are scheduled.
+    pub version: Option<Ordinal>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ImportRequest")]
 pub struct Import {
+    /// PKCS#8, or for a key that wraps the raw bytes, wrapped by `under`.
     pub wrapped: Binary,
     pub under: VersionName,
+    /// What was wrapped with one is unwrapped with the same.
+    #[schemars(extend("maxLength" = text_len(MAX_CONTEXT)))]
     pub context: Option<Binary>,
 }
 
 /// Nothing to say.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "SignRequest", transform = one_of_three)]
 pub struct Sign {
     pub kid: KeyName,
     pub message: Option<Binary>,
     pub prehash: Option<Object<Prehashed>>,
     pub messages: Option<Bounded<Object<Item>, MAX_BATCH>>,
     pub op_id: Option<OpId>,
+    /// The answer carries the newest attestation evidence, if there is some.
     #[serde(default)]
     pub attest: bool,
 }
 
 /// One message of a batch.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = one_of_two)]
 pub struct Item {
     pub message: Option<Binary>,
     pub prehash: Option<Object<Prehashed>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "VerifyRequest", transform = one_of_two)]
 pub struct Verify {
     pub kid: KeyName,
     pub message: Option<Binary>,
@@ -118,50 +149,63 @@ pub struct Verify {
     pub sigs: Bounded<Object<Sig>, MAX_SIGNATURES>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sig {
     pub alg: AlgName,
     pub sig: Binary,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "WrapRequest")]
 pub struct Wrap {
     pub kid: KeyName,
+    #[schemars(extend("maxLength" = text_len(MAX_PLAIN)))]
     pub plaintext: SecretBinary,
+    /// What was wrapped with one is unwrapped with the same.
+    #[schemars(extend("maxLength" = text_len(MAX_CONTEXT)))]
     pub context: Option<Binary>,
     pub op_id: Option<OpId>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "UnwrapRequest")]
 pub struct Unwrap {
     pub kid: VersionName,
     pub wrapped: Binary,
+    /// What was wrapped with one is unwrapped with the same.
+    #[schemars(extend("maxLength" = text_len(MAX_CONTEXT)))]
     pub context: Option<Binary>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "DataKeyRequest")]
 pub struct DataKey {
     pub kid: KeyName,
+    /// What was wrapped with one is unwrapped with the same.
+    #[schemars(extend("maxLength" = text_len(MAX_CONTEXT)))]
     pub context: Option<Binary>,
     pub op_id: Option<OpId>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AttestRequest")]
 pub struct Attest {
     pub kid: KeyName,
-    pub nonce: Binary,
+    pub nonce: Nonce,
 }
 
 /// The query of `GET /keys`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    pub limit: Option<usize>,
+    /// 100 if absent.
+    pub limit: Option<Whole<1, MAX_PAGE>>,
+    /// The `next` of the page before.
     pub after: Option<Kid>,
 }
 
@@ -173,7 +217,7 @@ impl Create {
             .as_deref()
             .is_some_and(|tenant| !caller.may_touch(tenant))
         {
-            return Err(Problem::from(&KmsError::ForeignTenant));
+            return Err(KmsError::ForeignTenant.into());
         }
         let tenant = named.or_else(|| caller.tenant.clone());
         let policy = self.policy.map(|Object(policy)| policy);
@@ -183,8 +227,8 @@ impl Create {
             purpose: self.purpose.0,
             algorithm: self.alg.0,
             policy: Policy {
-                min_version: policy.and_then(|p| p.min_version).unwrap_or(1),
-                rotate_after_ms: policy.and_then(|p| p.rotate_after_ms),
+                min_version: policy.and_then(|p| p.min_version).map_or(1, Whole::number),
+                rotate_after_ms: policy.and_then(|p| p.rotate_after_ms).map(Whole::get),
             },
         })
     }
@@ -193,8 +237,8 @@ impl Create {
 impl SetPolicy {
     pub fn into_ask(self, kid: Kid) -> Ask {
         let policy = Policy {
-            min_version: self.min_version,
-            rotate_after_ms: self.rotate_after_ms,
+            min_version: self.min_version.number(),
+            rotate_after_ms: self.rotate_after_ms.map(Whole::get),
         };
         Ask::SetPolicy { kid, policy }
     }
@@ -205,16 +249,16 @@ impl Destroy {
         Ask::ScheduleDestroy {
             key: KeyRef {
                 kid,
-                version: self.version,
+                version: self.version.map(Whole::number),
             },
-            wait_ms: self.wait_ms.unwrap_or(DEFAULT_WAIT_MS),
+            wait_ms: self.wait_ms.map_or(DEFAULT_WAIT_MS, Whole::get),
         }
     }
 }
 
 impl CancelDestroy {
     pub fn into_ask(self, kid: Kid) -> Ask {
-        let version = self.version;
+        let version = self.version.map(Whole::number);
         Ask::CancelDestroy {
             key: KeyRef { kid, version },
         }
@@ -303,13 +347,22 @@ impl DataKey {
     }
 }
 
-impl Attest {
-    pub fn into_parts(self) -> Result<(KeyRef, Vec<u8>), Problem> {
-        match NONCE_LEN.contains(&self.nonce.0.len()) {
-            true => Ok((self.kid.0, self.nonce.0)),
-            false => Err(invalid("nonce", "nonce: 16 to 64 bytes are allowed")),
-        }
-    }
+/// Each alone is enough, and no two may be there; one that is null is not there.
+fn exactly_one(schema: &mut Schema, names: &[&str]) {
+    let alone = |name: &&str| {
+        let given = json!({ "not": { "type": "null" } });
+        json!({ "required": [name], "properties": { *name: given } })
+    };
+    let choices: Vec<Value> = names.iter().map(alone).collect();
+    schema.insert("oneOf".to_owned(), choices.into());
+}
+
+fn one_of_two(schema: &mut Schema) {
+    exactly_one(schema, &["message", "prehash"]);
+}
+
+fn one_of_three(schema: &mut Schema) {
+    exactly_one(schema, &["message", "prehash", "messages"]);
 }
 
 fn bytes(context: Option<Binary>) -> Vec<u8> {

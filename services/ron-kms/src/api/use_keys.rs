@@ -1,30 +1,34 @@
 //! Using keys: sign, verify, wrap, unwrap, data keys, attestation.
 
 use axum::response::Response;
-use ron_core::problem::Problem;
+use ron_core::{
+    api::{Json, JsonText},
+    problem::Problem,
+};
 
 use super::{
     Call,
     answer::{Answer, encoded_len},
-    misanswered, parse, refusal,
+    misanswered,
     requests::{Attest, DataKey, Sign, Unwrap, Verify, Wrap},
 };
 use crate::{ask::Reply, keys::signing::Signature};
 
-pub async fn sign(mut call: Call) -> Result<Response, Problem> {
-    let body = call.bytes().await?;
-    let request: Sign = parse(&body)?;
+pub async fn sign(
+    call: Call,
+    JsonText(request, body): JsonText<Sign>,
+) -> Result<Response, Problem> {
     let batch = request.is_batch();
     let ask = request.into_ask(&body)?;
     drop(body);
-    let reply = call.api.0.kms.ask(call.caller, ask).await;
+    let reply = call.api.state.ask(call.identity.into(), ask).await?;
     let Reply::Signed {
         key,
         algorithm,
         signatures,
         attestation,
         receipt,
-    } = reply.map_err(refusal)?
+    } = reply
     else {
         return Err(misanswered());
     };
@@ -43,12 +47,10 @@ pub async fn sign(mut call: Call) -> Result<Response, Problem> {
     Ok(answer.done())
 }
 
-pub async fn verify(mut call: Call) -> Result<Response, Problem> {
-    let request: Verify = call.json().await?;
+pub async fn verify(call: Call, Json(request): Json<Verify>) -> Result<Response, Problem> {
     let ask = request.into_ask()?;
     let kid = ask.key.kid.clone();
-    let reply = call.kms().verify(&call.caller, ask).await;
-    let reply = reply.map_err(refusal)?;
+    let reply = call.api.state.verify(&call.identity.into(), ask).await?;
     let key = kid.version(reply.version).ok_or_else(misanswered)?;
     let mut answer = Answer::with_room(0);
     answer.plain("valid", reply.valid).kid(&key);
@@ -58,18 +60,13 @@ pub async fn verify(mut call: Call) -> Result<Response, Problem> {
     Ok(answer.done())
 }
 
-pub async fn wrap(mut call: Call) -> Result<Response, Problem> {
-    let body = call.bytes().await?;
-    let ask = parse::<Wrap>(&body)?.into_ask(&body);
+pub async fn wrap(
+    call: Call,
+    JsonText(request, body): JsonText<Wrap>,
+) -> Result<Response, Problem> {
+    let ask = request.into_ask(&body);
     drop(body);
-    match call
-        .api
-        .0
-        .kms
-        .ask(call.caller, ask)
-        .await
-        .map_err(refusal)?
-    {
+    match call.api.state.ask(call.identity.into(), ask).await? {
         Reply::Wrapped { key, blob, receipt } => {
             let mut answer = Answer::with_room(encoded_len(blob.len()));
             answer.kid(&key).binary("wrapped", &blob).receipt(receipt);
@@ -79,16 +76,9 @@ pub async fn wrap(mut call: Call) -> Result<Response, Problem> {
     }
 }
 
-pub async fn unwrap(mut call: Call) -> Result<Response, Problem> {
-    let ask = call.json::<Unwrap>().await?.into_ask();
-    match call
-        .api
-        .0
-        .kms
-        .ask(call.caller, ask)
-        .await
-        .map_err(refusal)?
-    {
+pub async fn unwrap(call: Call, Json(request): Json<Unwrap>) -> Result<Response, Problem> {
+    let ask = request.into_ask();
+    match call.api.state.ask(call.identity.into(), ask).await? {
         Reply::Unwrapped {
             key,
             plain,
@@ -103,17 +93,12 @@ pub async fn unwrap(mut call: Call) -> Result<Response, Problem> {
     }
 }
 
-pub async fn data_key(mut call: Call) -> Result<Response, Problem> {
-    let body = call.bytes().await?;
-    let ask = parse::<DataKey>(&body)?.into_ask(&body);
-    match call
-        .api
-        .0
-        .kms
-        .ask(call.caller, ask)
-        .await
-        .map_err(refusal)?
-    {
+pub async fn data_key(
+    call: Call,
+    JsonText(request, body): JsonText<DataKey>,
+) -> Result<Response, Problem> {
+    let ask = request.into_ask(&body);
+    match call.api.state.ask(call.identity.into(), ask).await? {
         Reply::DataKey {
             key,
             plain,
@@ -130,10 +115,10 @@ pub async fn data_key(mut call: Call) -> Result<Response, Problem> {
     }
 }
 
-pub async fn attest(mut call: Call) -> Result<Response, Problem> {
-    let (key, nonce) = call.json::<Attest>().await?.into_parts()?;
-    let attested = call.kms().attest(&call.caller, key, nonce).await;
-    let attested = attested.map_err(refusal)?;
+pub async fn attest(call: Call, Json(request): Json<Attest>) -> Result<Response, Problem> {
+    let (key, nonce) = (request.kid.0, request.nonce.0);
+    let caller = call.identity.into();
+    let attested = call.api.state.attest(&caller, key, nonce).await?;
     let mut answer = Answer::with_room(2 * attested.statement.len() + 256);
     answer.text("statement", &attested.statement);
     answer.word("alg", "ed25519");

@@ -8,7 +8,6 @@
 
 pub mod nothing;
 pub mod running;
-pub mod schema;
 #[path = "../support/mod.rs"]
 pub mod support;
 
@@ -19,10 +18,13 @@ use http::{HeaderMap, Method, StatusCode};
 use nothing::NoBackend;
 use ron_core::{
     Env,
+    admission::{Admission, AdmissionConfig},
+    api::check::{Came, Checker},
     app::Start,
-    auth::{Identity, KeySet, Via},
+    auth::{Identity, KeySet, Mode, Passport, Via},
     bus::Bus,
-    problem::{read_body, with_fallbacks},
+    front::front,
+    problem::read_body,
     telemetry::Telemetry,
 };
 use ron_io::{Data, TokioOptions, TokioRuntime};
@@ -44,7 +46,8 @@ pub const KID: &str = "q83vASNFZ4mrze8BI0VniQ";
 pub struct Bench {
     runtime: Runtime,
     pub telemetry: Telemetry,
-    pub app: Router,
+    app: Router,
+    pub document: Checker,
 }
 
 #[derive(Debug)]
@@ -62,19 +65,27 @@ impl Bench {
         let options = options(&env, Config::default(), Arc::new(NoBackend::new()), None);
         let service = runtime.block_on(Service::open(options)).unwrap();
         let telemetry = Telemetry::new("ron-kms", "");
-        let api = api::router(service.kms(), &env, &telemetry);
+        let api = api::router(service.kms(), &env, &telemetry, &passport());
+        let limits = AdmissionConfig::default().limits();
+        let admission = Admission::new(&env, &telemetry, limits);
+        let admission = admission.counting(api::refused_counters(&telemetry));
         Bench {
             runtime,
             telemetry,
-            app: with_fallbacks(api),
+            app: front(&env, api, &Arc::new(admission), Router::new()),
+            document: Checker::new(api::document(&passport())),
         }
     }
 
+    /// What comes back is as the document says.
     pub fn send(&self, request: Request<Body>) -> Answer {
-        self.runtime.block_on(async {
+        let (method, path) = (request.method().clone(), request.uri().to_string());
+        let answer = self.runtime.block_on(async {
             let response = self.app.clone().oneshot(request).await.unwrap();
             Answer::of(response).await
-        })
+        });
+        answer.check(&self.document, &method, &path);
+        answer
     }
 
     pub fn metric(&self, name: &str) -> f64 {
@@ -94,6 +105,16 @@ impl Answer {
         }
     }
 
+    pub fn check(&self, document: &Checker, method: &Method, path: &str) {
+        let came = Came {
+            status: self.status.as_u16(),
+            kind: self.kind(),
+            body: &self.bytes,
+        };
+        let found = document.answer(method.as_str(), path, came);
+        found.unwrap_or_else(|why| panic!("{why}"));
+    }
+
     pub fn code(&self) -> &str {
         self.json["code"].as_str().unwrap_or("")
     }
@@ -101,6 +122,11 @@ impl Answer {
     pub fn kind(&self) -> &str {
         self.headers["content-type"].to_str().unwrap()
     }
+}
+
+/// As services are that ask for tokens.
+pub fn passport() -> Mode {
+    Mode::Passport(Passport::default())
 }
 
 pub fn runtime() -> Runtime {

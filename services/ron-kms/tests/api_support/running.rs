@@ -9,11 +9,13 @@ use bytes::Bytes;
 use http::{Method, Request};
 use ron_core::{
     Env, Join,
+    api::check::Checker,
     auth::{AuthMode, KeySet},
     shutdown::Shutdown,
 };
 use ron_io::Data;
 use ron_kms::{
+    api,
     backend::{Backend, memory::MemoryBackend, software::SoftwareBackend},
     config::Config,
     keys::Secret,
@@ -90,6 +92,7 @@ pub struct Running {
     runtime: Runtime,
     env: Env,
     base: String,
+    document: Checker,
     stop: Shutdown,
     ended: Option<Join<Ended>>,
     /// Sent with every request, if there is one.
@@ -128,6 +131,7 @@ impl Running {
         config.audit.disk_reserve_bytes = 256 * 1024;
         config.audit.checkpoint_interval_ms = 10;
         change(&mut config);
+        let document = Checker::new(api::document(&config.auth.to_mode().unwrap()));
         let runtime = runtime();
         let data = (keeping != Keeping::Memory).then(|| Scratch::new("api"));
         let env = match &data {
@@ -151,6 +155,7 @@ impl Running {
             runtime,
             env,
             base,
+            document,
             stop,
             token: None,
             _data: data,
@@ -169,9 +174,12 @@ impl Running {
         self.send(Method::PUT, path, body.to_string())
     }
 
-    /// Paths are below `/v1/kms`.
+    /// Paths are below `/v1/kms`; what comes back is as the document says.
     pub fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
-        self.raw(method, &format!("/v1/kms{path}"), body)
+        let path = format!("/v1/kms{path}");
+        let answer = self.raw(method.clone(), &path, body);
+        answer.check(&self.document, &method, &path);
+        answer
     }
 
     fn raw(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {

@@ -20,7 +20,8 @@ fn a_batch_whose_result_could_not_be_kept_is_refused_before_the_key_is_used() {
         let refused = node.post("/sign", batch(300)).await;
         assert_eq!(refused.told(), (413, "batch_too_large"));
         assert_eq!(refused.json["retryable"], false);
-        let counted = node.metric("kms_refused_total{code=\"batch_too_large\"}");
+        let counted =
+            node.metric("kms_refused_total{code=\"batch_too_large\",route=\"/v1/kms/sign\"}");
         assert_eq!(counted, 1.0);
         assert_eq!(
             node.backend.calls("sign").len(),

@@ -4,23 +4,23 @@ use std::future::{Ready, ready};
 
 use axum::{
     body::Body,
-    extract::FromRequestParts,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::Response,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ron_core::problem::{ApiQuery, Problem};
+use ron_core::{
+    api::{Path, Query, json, with_type},
+    problem::Problem,
+};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, MAX_NAME, invalid, json, refusal};
-use crate::{
-    contact::Contact,
-    dht::{FoundValue, RoutingView},
-    id::Id,
-};
+use super::{By, Call, Key, Name};
+use crate::{contact::Contact, dht::FoundValue, id::Id};
 
-#[derive(Debug, Serialize)]
-struct Node {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Node {
+    #[schemars(with = "Key")]
     id: String,
     addr: String,
 }
@@ -34,50 +34,43 @@ impl From<Contact> for Node {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Value {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Value {
+    #[schemars(with = "Key")]
     key: String,
     name: String,
     /// Base64.
     value: String,
+    #[schemars(with = "Key")]
     publisher: String,
     seq: u64,
     expires_ms: u64,
     lookup: u64,
 }
 
-pub async fn value(mut call: Call) -> Result<Response, Problem> {
-    let key = call.key().await?;
+pub async fn value(call: Call, Path(Key(key)): Path<Key>) -> Result<Response, Problem> {
     find_value(call, key).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ByName {
-    name: String,
-    /// The publisher's public key, 64 hexadecimal digits; this node's if absent.
-    publisher: Option<String>,
+pub struct ByName {
+    name: Name,
+    /// The publisher's public key; this node's if absent.
+    publisher: Option<Key>,
 }
 
-pub async fn value_by_name(mut call: Call) -> Result<Response, Problem> {
-    let ApiQuery(by) = ApiQuery::<ByName>::from_request_parts(&mut call.parts, &()).await?;
-    if by.name.is_empty() || by.name.len() > MAX_NAME {
-        return Err(invalid(format!("a name has 1 to {MAX_NAME} bytes")));
-    }
-    let publisher = match by.publisher.as_deref().map(Id::parse) {
-        None => *call.dht().node().identity.public(),
-        Some(Some(Id(key))) => key,
-        Some(None) => return Err(invalid("a publisher is 64 hexadecimal digits")),
-    };
-    let key = Id::of_value(&publisher, by.name.as_bytes());
+pub async fn value_by_name(call: Call, Query(by): Query<ByName>) -> Result<Response, Problem> {
+    let own = || *call.state().dht.node().identity.public();
+    let publisher = by.publisher.map_or_else(own, |Key(Id(key))| key);
+    let key = Id::of_value(&publisher, by.name.0.as_bytes());
     find_value(call, key).await
 }
 
 async fn find_value(call: Call, key: Id) -> Result<Response, Problem> {
-    let found = call.dht().get_value(key, call.deadline).await;
-    let found = found.map_err(refusal)?;
+    let found = call.state().dht.get_value(key, call.by()).await?;
     Ok(match wants_json(&call.parts.headers) {
-        true => json(StatusCode::OK, described(&found)),
+        true => json(StatusCode::OK, &described(&found)),
         false => raw(found),
     })
 }
@@ -99,19 +92,25 @@ fn described(found: &FoundValue) -> Value {
     }
 }
 
-/// The value as it was put; what is known about it in headers.
+/// What is known about a value that is answered as it was put.
+pub const VALUE_HEADERS: &[&str] = &[
+    "x-dht-publisher",
+    "x-dht-seq",
+    "x-dht-expires-ms",
+    "x-dht-lookup",
+];
+
 fn raw(found: FoundValue) -> Response {
     let about = [
-        ("x-dht-publisher", Id(found.publisher).to_string()),
-        ("x-dht-seq", found.seq.to_string()),
-        ("x-dht-expires-ms", found.expires_ms.to_string()),
-        ("x-dht-lookup", found.lookup.to_string()),
+        Id(found.publisher).to_string(),
+        found.seq.to_string(),
+        found.expires_ms.to_string(),
+        found.lookup.to_string(),
     ];
-    let mut response = Response::new(Body::from(found.value));
-    let headers = response.headers_mut();
     let kind = HeaderValue::from_static("application/octet-stream");
-    headers.insert(header::CONTENT_TYPE, kind);
-    for (name, value) in about {
+    let mut response = with_type(kind, Body::from(found.value));
+    let headers = response.headers_mut();
+    for (name, value) in VALUE_HEADERS.iter().copied().zip(about) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(HeaderName::from_static(name), value);
         }
@@ -119,26 +118,27 @@ fn raw(found: FoundValue) -> Response {
     response
 }
 
-#[derive(Debug, Serialize)]
-struct Providers {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Providers {
+    #[schemars(with = "Key")]
     key: String,
     providers: Vec<Provider>,
     lookup: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct Provider {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Provider {
+    #[schemars(with = "Key")]
     id: String,
     addr: String,
+    #[schemars(with = "Key")]
     publisher: String,
     seq: u64,
     expires_ms: u64,
 }
 
-pub async fn providers(mut call: Call) -> Result<Response, Problem> {
-    let key = call.key().await?;
-    let found = call.dht().providers(key, call.deadline).await;
-    let found = found.map_err(refusal)?;
+pub async fn providers(call: Call, Path(Key(key)): Path<Key>) -> Result<Response, Problem> {
+    let found = call.state().dht.providers(key, call.by()).await?;
     let providers = found.providers.iter().map(|p| Provider {
         id: p.contact.id.to_string(),
         addr: p.contact.addr.to_string(),
@@ -148,7 +148,7 @@ pub async fn providers(mut call: Call) -> Result<Response, Problem> {
     });
     Ok(json(
         StatusCode::OK,
-        Providers {
+        &Providers {
             key: key.to_string(),
             providers: providers.collect(),
             lookup: found.lookup,
@@ -156,21 +156,20 @@ pub async fn providers(mut call: Call) -> Result<Response, Problem> {
     ))
 }
 
-#[derive(Debug, Serialize)]
-struct Closest {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Closest {
+    #[schemars(with = "Key")]
     key: String,
     closest: Vec<Node>,
     hops: u32,
     lookup: u64,
 }
 
-pub async fn closest(mut call: Call) -> Result<Response, Problem> {
-    let key = call.key().await?;
-    let found = call.dht().closest(key, call.deadline).await;
-    let found = found.map_err(refusal)?;
+pub async fn closest(call: Call, Path(Key(key)): Path<Key>) -> Result<Response, Problem> {
+    let found = call.state().dht.closest(key, call.by()).await?;
     Ok(json(
         StatusCode::OK,
-        Closest {
+        &Closest {
             key: key.to_string(),
             closest: found.closest.into_iter().map(Node::from).collect(),
             hops: found.hops.into(),
@@ -179,16 +178,17 @@ pub async fn closest(mut call: Call) -> Result<Response, Problem> {
     ))
 }
 
-pub fn routing(call: Call) -> Ready<Result<Response, Problem>> {
-    let view: RoutingView = call.dht().routing();
-    ready(Ok(json(StatusCode::OK, view)))
+pub fn routing(call: Call, (): ()) -> Ready<Result<Response, Problem>> {
+    let view = call.state().dht.routing();
+    ready(Ok(json(StatusCode::OK, &view)))
 }
 
-pub async fn lookup(mut call: Call) -> Result<Response, Problem> {
-    let id = call.segment().await?;
-    let id = id.parse().map_err(|_| invalid("a lookup is a number"))?;
-    let explained = call.dht().node().courses.get(id);
-    let explanation =
-        explained.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "lookup_not_found"))?;
-    Ok(json(StatusCode::OK, explanation))
+pub fn lookup(call: Call, Path(id): Path<u64>) -> Ready<Result<Response, Problem>> {
+    let explained = call.state().dht.node().courses.get(id);
+    let explained = explained.ok_or_else(unknown_lookup);
+    ready(explained.map(|explained| json(StatusCode::OK, &explained)))
+}
+
+pub fn unknown_lookup() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "lookup_not_found")
 }

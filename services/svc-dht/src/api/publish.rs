@@ -1,21 +1,27 @@
 //! Putting values and announcing providers.
 
-use axum::extract::FromRequestParts;
-use axum::{body::Body, http::StatusCode, response::Response};
-use ron_core::problem::{ApiQuery, Problem, parse_json, read_body};
+use axum::{http::StatusCode, response::Response};
+use ron_core::{
+    api::{JsonOrNothing, Path, Query, Raw, fields::Whole, json},
+    problem::Problem,
+};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, MAX_NAME, invalid, json, refusal};
+use super::{By, Call, Key, Name};
 use crate::publish::Published;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Life {
-    ttl_ms: Option<u64>,
+pub struct Life {
+    /// How long it outlives its publisher, in milliseconds; the configuration says how long at most.
+    ttl_ms: Option<Whole<1, { u64::MAX }>>,
 }
 
-#[derive(Debug, Serialize)]
-struct Acknowledged {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Published")]
+pub struct Acknowledged {
+    #[schemars(with = "Key")]
     key: String,
     seq: u64,
     replicas: usize,
@@ -23,34 +29,30 @@ struct Acknowledged {
 }
 
 /// The body is the value, whatever its type; the path names it.
-pub async fn put_value(mut call: Call) -> Result<Response, Problem> {
-    let ApiQuery(life) = ApiQuery::<Life>::from_request_parts(&mut call.parts, &()).await?;
-    let name = call.segment().await?;
-    if name.is_empty() || name.len() > MAX_NAME {
-        return Err(invalid(format!("a name has 1 to {MAX_NAME} bytes")));
-    }
-    let value = read_body(std::mem::replace(&mut call.body, Body::empty())).await?;
-    let dht = call.dht();
-    let put = dht.put_value(name.as_bytes(), &value, life.ttl_ms, call.deadline);
-    put.await.map(acknowledged).map_err(refusal)
+pub async fn put_value(
+    call: Call,
+    (Path(Name(name)), Query(life), Raw(value)): (Path<Name>, Query<Life>, Raw),
+) -> Result<Response, Problem> {
+    let ttl_ms = life.ttl_ms.map(Whole::get);
+    let dht = &call.state().dht;
+    let put = dht.put_value(name.as_bytes(), &value, ttl_ms, call.by());
+    Ok(acknowledged(put.await?))
 }
 
 /// This node provides what the key stands for.
-pub async fn provide(mut call: Call) -> Result<Response, Problem> {
-    let key = call.key().await?;
-    let body = read_body(std::mem::replace(&mut call.body, Body::empty())).await?;
-    let life: Life = match body.is_empty() {
-        true => Life::default(),
-        false => parse_json(&body)?,
-    };
-    let provide = call.dht().provide(key, life.ttl_ms, call.deadline);
-    provide.await.map(acknowledged).map_err(refusal)
+pub async fn provide(
+    call: Call,
+    (Path(Key(key)), JsonOrNothing(life)): (Path<Key>, JsonOrNothing<Life>),
+) -> Result<Response, Problem> {
+    let ttl_ms = life.ttl_ms.map(Whole::get);
+    let provide = call.state().dht.provide(key, ttl_ms, call.by());
+    Ok(acknowledged(provide.await?))
 }
 
 fn acknowledged(published: Published) -> Response {
     json(
         StatusCode::OK,
-        Acknowledged {
+        &Acknowledged {
             key: published.key.to_string(),
             seq: published.seq,
             replicas: published.replicas,

@@ -150,27 +150,30 @@ fn calls() -> Vec<Case> {
     let get = |path: &str| Http("GET", format!("/v1/dht/{path}"), Vec::new());
     let put = |path: &str, body: Vec<u8>| Http("PUT", format!("/v1/dht/values/{path}"), body);
     let post = |body: &[u8]| Http("POST", format!("/v1/dht/providers/{key}"), body.to_vec());
-    let counted = |code: &str| -> &'static str { format!("dht_refused_total{{code=\"{code}\"}}").leak() };
-    let invalid = counted("invalid_request");
+    let counted = |code: &str, route: &str| -> &'static str {
+        let route = if route.is_empty() { String::new() } else { format!("/v1/dht/{route}") };
+        format!("dht_refused_total{{code=\"{code}\",route=\"{route}\"}}").leak()
+    };
+    let (value, values, providers) = ("values/{key}", "values", "providers/{key}");
     vec![
-        case("GET of an unknown key", get(&format!("values/{key}")), "404 key_not_found", counted("key_not_found")),
-        case("GET of a malformed key", get("values/short"), "400 invalid_request", invalid),
-        case("GET without a name", get("values"), "400 invalid_query", counted("invalid_query")),
-        case("GET with a malformed publisher", get("values?name=a&publisher=zz"), "400 invalid_request", invalid),
-        case("GET with an unknown parameter", get("values?name=a&surplus=1"), "400 invalid_query", counted("invalid_query")),
-        case("GET providers of a malformed key", get("providers/xyz"), "400 invalid_request", invalid),
-        case("GET closest to a malformed key", get("closest/xyz"), "400 invalid_request", invalid),
-        case("GET a malformed lookup", get("lookups/abc"), "400 invalid_request", invalid),
-        case("GET an unknown lookup", get("lookups/99999"), "404 lookup_not_found", counted("lookup_not_found")),
-        case("PUT of 16 KiB + 1", put("big", vec![0; 16 * 1024 + 1]), "413 body_too_large", "dht_rejected_total{reason=\"body_cap\"}"),
-        case("PUT under a name of 256 bytes", put(&"n".repeat(256), vec![1]), "400 invalid_request", invalid),
-        case("PUT for no time", put("a?ttl_ms=0", vec![1]), "400 invalid_request", invalid),
-        case("PUT for years", put("a?ttl_ms=99999999999", vec![1]), "400 invalid_request", invalid),
-        case("PUT for a word", put("a?ttl_ms=soon", vec![1]), "400 invalid_query", counted("invalid_query")),
-        case("POST of half a JSON", post(b"{"), "400 json_syntax", counted("json_syntax")),
-        case("POST of an unknown field", post(b"{\"x\":1}"), "422 unknown_field", counted("unknown_field")),
-        case("GET of no path there is", get("closest/"), "404 not_found", ""),
-        case("DELETE where there is none", Http("DELETE", "/v1/dht/routing".into(), Vec::new()), "405 method_not_allowed", ""),
+        case("GET of an unknown key", get(&format!("values/{key}")), "404 key_not_found", counted("key_not_found", value)),
+        case("GET of a malformed key", get("values/short"), "400 invalid_path", counted("invalid_path", value)),
+        case("GET without a name", get("values"), "400 invalid_query", counted("invalid_query", values)),
+        case("GET with a malformed publisher", get("values?name=a&publisher=zz"), "400 invalid_query", counted("invalid_query", values)),
+        case("GET with an unknown parameter", get("values?name=a&surplus=1"), "400 invalid_query", counted("invalid_query", values)),
+        case("GET providers of a malformed key", get("providers/xyz"), "400 invalid_path", counted("invalid_path", providers)),
+        case("GET closest to a malformed key", get("closest/xyz"), "400 invalid_path", counted("invalid_path", "closest/{key}")),
+        case("GET a malformed lookup", get("lookups/abc"), "400 invalid_path", counted("invalid_path", "lookups/{id}")),
+        case("GET an unknown lookup", get("lookups/99999"), "404 lookup_not_found", counted("lookup_not_found", "lookups/{id}")),
+        case("PUT of 16 KiB + 1", put("big", vec![0; 16 * 1024 + 1]), "413 body_too_large", counted("body_too_large", value)),
+        case("PUT under a name of 256 bytes", put(&"n".repeat(256), vec![1]), "400 invalid_path", counted("invalid_path", value)),
+        case("PUT for no time", put("a?ttl_ms=0", vec![1]), "400 invalid_query", counted("invalid_query", value)),
+        case("PUT for years", put("a?ttl_ms=99999999999", vec![1]), "400 invalid_request", counted("invalid_request", value)),
+        case("PUT for a word", put("a?ttl_ms=soon", vec![1]), "400 invalid_query", counted("invalid_query", value)),
+        case("POST of half a JSON", post(b"{"), "400 json_syntax", counted("json_syntax", providers)),
+        case("POST of an unknown field", post(b"{\"x\":1}"), "422 unknown_field", counted("unknown_field", providers)),
+        case("GET of no path there is", get("closest/"), "404 not_found", counted("not_found", "")),
+        case("DELETE where there is none", Http("DELETE", "/v1/dht/routing".into(), Vec::new()), "405 method_not_allowed", counted("method_not_allowed", "routing")),
     ]
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use ron_core::{
     Join,
+    api::check::{Came, Checker},
     readiness::Readiness,
     seam::{Conn, Net},
     shutdown::Shutdown,
@@ -180,7 +181,7 @@ impl Node {
     pub async fn http_with(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect_api().await;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -193,12 +194,24 @@ impl Node {
             .expect("a head");
         let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
         let body = bytes[at + 4..].to_vec();
-        Answer {
+        let answer = Answer {
             status: head[9..12].parse().unwrap(),
             json: serde_json::from_slice(&body).unwrap_or(Value::Null),
             head,
             body,
+        };
+        if path.starts_with("/v1/dht") {
+            let came = Came {
+                status: answer.status,
+                kind: answer.header("content-type").unwrap_or_default(),
+                body: &answer.body,
+            };
+            let mode = self.dht.node().config().auth.to_mode().unwrap();
+            let document = Checker::new(svc_dht::api::document(&mode));
+            let found = document.answer(method, path, came);
+            found.unwrap_or_else(|why| panic!("{why}"));
         }
+        answer
     }
 
     pub async fn connect_api(&self) -> Conn {

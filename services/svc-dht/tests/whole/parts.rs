@@ -51,7 +51,7 @@ const MADE: [(&str, &str, &str); 6] = [
     ("service.rs", "Queue::new(parts.records.", "records"),
     ("routes.rs", "Queue::new(decl.name", "route"),
     ("routes.rs", "Queue::new(starts.name", "bucket_starts"),
-    ("events.rs", "broadcast::Sender::new(self.cap)", "events"),
+    ("service.rs", "Events::new(", "events"),
 ];
 
 // proves: DHT-16.3, DHT-1.3
@@ -64,7 +64,7 @@ fn the_document_has_as_many_channels_as_the_code_makes() {
         for line in code.lines().filter(|l| !l.trim_start().starts_with("//")) {
             let made = [
                 "Queue::new(",
-                "broadcast::Sender::new(",
+                "Events::new(",
                 "mpsc::channel(",
                 "watch::channel(",
                 "unbounded",

@@ -75,7 +75,7 @@ const REASONS: &[(&str, &str)] = &[
     ("issuer_mismatch", "token.issuer_mismatch"),
     ("audience_mismatch", "token.audience_mismatch"),
     ("missing_scope", "token.missing_scope"),
-    ("tenant_forbidden", "token.tenant_forbidden"),
+    ("tenant_missing", "token.tenant_missing"),
     ("untrusted_peer", "token.untrusted_peer"),
 ];
 

@@ -118,7 +118,7 @@ impl Rules {
             return "missing_scope";
         }
         if door.tenant && token.tenant.is_none() {
-            return "tenant_forbidden";
+            return "tenant_missing";
         }
         "passed"
     }

@@ -9,10 +9,7 @@ use serde_json::{Value, json};
 use super::{
     Session,
     algorithm::{ALGS, CHEAP},
-    key::{
-        Change, DEFAULT_WAIT_MS, Key, MAX_WAIT_MS, MIN_WAIT_MS, Version, check_rotation,
-        check_rotation_zero,
-    },
+    key::{Change, DEFAULT_WAIT_MS, Key, MAX_WAIT_MS, MIN_WAIT_MS, Version, check_rotation},
     refusal::{Refusal, refusal},
     wire::{Answer, Ask, Verdict},
 };
@@ -89,6 +86,10 @@ fn may_create(
     rotate_after_ms: Option<u64>,
 ) -> Result<(), (Stage, Refusal)> {
     let settings = &s.it.settings;
+    if let Some(place) = out_of_bounds(min_version, rotate_after_ms) {
+        let refused = Refusal::at("invalid_field", &format!("policy.{place}"));
+        return Err((Stage::Door, refused));
+    }
     if tenant.is_some_and(|tenant| !s.caller.may_touch(tenant)) {
         return Err((Stage::Door, refusal("tenant_forbidden")));
     }
@@ -96,10 +97,19 @@ fn may_create(
     if s.it.keys.len() as u64 >= settings.max_keys {
         return Err((Stage::Checked, refusal("too_many_keys")));
     }
-    if min_version != 1 {
-        return Err((Stage::Queued, refusal("min_version_out_of_range")));
+    match min_version {
+        1 => Ok(()),
+        _ => Err((Stage::Queued, refusal("min_version_out_of_range"))),
     }
-    check_rotation_zero(rotate_after_ms).map_err(|r| (Stage::Queued, r))
+}
+
+/// What no policy may say, whatever the key.
+fn out_of_bounds(min_version: u32, rotate_after_ms: Option<u64>) -> Option<&'static str> {
+    match (min_version, rotate_after_ms) {
+        (0, _) => Some("min_version"),
+        (_, Some(0)) => Some("rotate_after_ms"),
+        _ => None,
+    }
 }
 
 fn draw_first_policy(s: &mut Session<'_>, body: &mut Value) -> (u32, Option<u64>) {
@@ -176,8 +186,7 @@ pub async fn switch(s: &mut Session<'_>) -> Verdict {
     };
     // No key has a version 0: that is said without looking at any.
     if number == 0 {
-        let answer = s.send(ask, false).await?;
-        return s.refuse(&answer, None, &refusal("version_not_found"));
+        return turned_away(s, ask, refusal("invalid_path")).await;
     }
     let now = s.wire.now_ms();
     let found = s.it.find(&s.caller, &kid);
@@ -217,9 +226,13 @@ pub async fn destroy(s: &mut Session<'_>) -> Verdict {
         true => Ask::raw("POST", path, "").bare(),
         false => Ask::post(path, &body),
     };
+    let wait = wait_ms.unwrap_or(DEFAULT_WAIT_MS);
+    if !(MIN_WAIT_MS..=MAX_WAIT_MS).contains(&wait) {
+        return turned_away(s, ask, Refusal::at("invalid_field", "wait_ms")).await;
+    }
     let now = s.wire.now_ms();
     let found = s.it.find(&s.caller, &kid);
-    let plan = found.map(|key| key.destroy(version, wait_ms.unwrap_or(DEFAULT_WAIT_MS), now));
+    let plan = found.map(|key| key.destroy(version, wait, now));
     carry_out(s, "destroy", ask, &kid, plan).await
 }
 
@@ -256,6 +269,9 @@ pub async fn policy(s: &mut Session<'_>) -> Verdict {
         body["rotate_after_ms"] = json!(after);
     }
     let ask = Ask::raw("PUT", format!("{KEYS}/{kid}/policy"), body.to_string());
+    if let Some(place) = out_of_bounds(min_version, after) {
+        return turned_away(s, ask, Refusal::at("invalid_field", place)).await;
+    }
     let least = s.it.settings.rotate_min_ms;
     let plan = s.it.find(&s.caller, &kid).and_then(|key| {
         check_rotation(after, least)?;
@@ -280,6 +296,12 @@ pub async fn retire(s: &mut Session<'_>) -> Verdict {
         carry_out(s, "policy", ask, &key.kid, Ok(Ok(change))).await?;
     }
     Ok(())
+}
+
+/// Refused before any key is looked at.
+async fn turned_away(s: &mut Session<'_>, ask: Ask, refused: Refusal) -> Verdict {
+    let answer = s.send(ask, false).await?;
+    s.refuse(&answer, None, &refused)
 }
 
 /// The outer refusal is said before the operation takes a place in the queue, the inner one behind it.

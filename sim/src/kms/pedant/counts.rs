@@ -16,7 +16,8 @@ use super::{
 pub struct Counts {
     /// By action and code.
     operations: BTreeMap<(String, String), u64>,
-    refused: BTreeMap<String, u64>,
+    /// By route and code.
+    refused: BTreeMap<(String, String), u64>,
     pub missing_scope: u64,
     /// Operations that took a place in the sign queue.
     pub queued: u64,
@@ -57,8 +58,9 @@ impl Counts {
         *self.operations.entry(labels).or_default() += 1;
     }
 
-    pub fn refuse(&mut self, code: &str) {
-        *self.refused.entry(code.to_owned()).or_default() += 1;
+    pub fn refuse(&mut self, route: &str, code: &str) {
+        let labels = (route.to_owned(), code.to_owned());
+        *self.refused.entry(labels).or_default() += 1;
     }
 
     /// Every line that the page must have, and that is not zero.
@@ -68,8 +70,10 @@ impl Counts {
             (line, *n)
         });
         let refused = self.refused.iter();
-        let refused =
-            refused.map(|(code, n)| (format!("kms_refused_total{{code=\"{code}\"}}"), *n));
+        let refused = refused.map(|((route, code), n)| {
+            let line = format!("kms_refused_total{{code=\"{code}\",route=\"{route}\"}}");
+            (line, *n)
+        });
         let scopes = "auth_failures_total{reason=\"missing_scope\"}".to_owned();
         let all = operations.chain(refused);
         all.chain(

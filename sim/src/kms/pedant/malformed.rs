@@ -180,7 +180,7 @@ async fn path(s: &mut Session<'_>) -> Verdict {
     s.refuse(&answer, None, &refusal(code))
 }
 
-/// Where nothing is, and where something is that is asked for in another way: nobody counts it.
+/// Where nothing is, and where something is that is asked for in another way.
 async fn nowhere(s: &mut Session<'_>) -> Verdict {
     let (method, path, code) = s.one_of(&[
         ("GET", "/v1/kms", "not_found"),
@@ -205,7 +205,7 @@ async fn nowhere(s: &mut Session<'_>) -> Verdict {
         method => Ask::raw(method, path, "{}"),
     };
     let answer = s.send(ask, false).await?;
-    answer.refused(&refusal(code))
+    s.refuse(&answer, None, &refusal(code))
 }
 
 /// What a body is called.
@@ -249,7 +249,7 @@ async fn encoding(s: &mut Session<'_>) -> Verdict {
     let ask = Ask::raw("POST", "/v1/kms/sign", bytes).with("content-encoding", encoding);
     let answer = s.send(ask, false).await?;
     match encoding {
-        "br" => answer.refused(&refusal("unsupported_encoding")),
+        "br" => s.refuse(&answer, None, &refusal("unsupported_encoding")),
         _ => s.refuse(&answer, Some("sign"), &refusal("key_not_found")),
     }
 }
@@ -291,7 +291,7 @@ async fn large(s: &mut Session<'_>) -> Verdict {
         .send(Ask::raw("POST", "/v1/kms/sign", body), false)
         .await?;
     match over {
-        true => answer.refused(&refusal("body_too_large")),
+        true => s.refuse(&answer, None, &refusal("body_too_large")),
         false => s.refuse(&answer, Some("sign"), &refusal("key_not_found")),
     }
 }

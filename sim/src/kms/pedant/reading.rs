@@ -3,6 +3,7 @@
 //! What is shown must be all there is, in order. Always: a public key that was shown once is the same ever after.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
+use ron_core::api::check::Checker;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,8 +13,6 @@ use super::{
     refusal::refusal,
     wire::{Ask, Verdict},
 };
-
-const OPENAPI: &str = include_str!("../../../../services/ron-kms/src/api/openapi.json");
 
 pub async fn show(s: &mut Session<'_>) -> Verdict {
     let kid = s.draw_key(|_| true);
@@ -49,6 +48,10 @@ pub async fn show_one(s: &mut Session<'_>, kid: &str, number: u32) -> Verdict {
         let known = key.version(number).map(|_| key.clone());
         known.ok_or_else(|| refusal("version_not_found"))
     });
+    let plan = match number {
+        0 => Err(refusal("invalid_path")),
+        _ => plan,
+    };
     let path = format!("{KEYS}/{kid}/versions/{number}");
     let answer = s.send(Ask::get(path), plan.is_ok()).await?;
     let key = match plan {
@@ -180,6 +183,20 @@ pub async fn key_set(s: &mut Session<'_>) -> Verdict {
 
 async fn openapi(s: &mut Session<'_>) -> Verdict {
     let answer = s.send(Ask::get("/v1/kms/openapi.json"), true).await?;
-    answer.must(answer.bytes == OPENAPI, "the description of the interface")?;
+    let document = Checker::new(answer.json.clone());
+    let sound = document.sound();
+    answer.must(
+        sound == Ok(()),
+        format_args!("a sound description: {sound:?}"),
+    )?;
+    let asks = document
+        .operations()
+        .iter()
+        .all(|o| o.about["security"].is_array());
+    let told = asks == s.it.settings.ingress;
+    answer.must(
+        told,
+        "credentials asked for exactly if callers are identified",
+    )?;
     answer.has(&[("content-type", "application/json")])
 }

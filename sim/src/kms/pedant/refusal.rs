@@ -25,8 +25,6 @@ const STATUSES: &[(u16, &[&str])] = &[
             "invalid_request",
             "prehash_invalid",
             "min_version_out_of_range",
-            "wait_out_of_range",
-            "rotate_after_zero",
         ],
     ),
     (403, &["missing_scope", "tenant_forbidden"]),

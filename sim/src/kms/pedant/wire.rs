@@ -33,6 +33,7 @@ pub struct Ask {
 
 pub struct Answer {
     asked: String,
+    pub route: String,
     pub status: u16,
     pub headers: HeaderMap,
     pub bytes: Bytes,
@@ -148,6 +149,7 @@ impl<'a> Wire<'a> {
             return Err(format!("{asked}: an answer was expected, {outcome:?} came"));
         };
         let answer = Answer {
+            route: route(&ask.path),
             asked,
             status: *status,
             headers,
@@ -247,6 +249,27 @@ impl Answer {
             false => self.differs("its correlation id", format_args!("{came:?}")),
         }
     }
+}
+
+/// The route that a path is one of, as the counts name it.
+fn route(path: &str) -> String {
+    let path = path.split('?').next().unwrap_or_default();
+    let tiles = "/v1/kms/audit/tile/";
+    if path.starts_with(tiles) {
+        return format!("{tiles}{{*path}}");
+    }
+    let mut before = "";
+    let parts = path.split('/').map(|part| {
+        let named = match before {
+            "keys" => "{kid}",
+            "versions" => "{n}",
+            "proof" => "{index}",
+            _ => part,
+        };
+        before = part;
+        named
+    });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 /// The first place where two documents differ.

@@ -26,10 +26,9 @@ pub async fn drill(bench: &mut Bench) -> Verdict {
         let mut expected = Told::new(status, "drilled");
         expected.detail = Some("on purpose".to_owned());
         if bench.one_in(3) {
-            expected.retryable = bench.one_in(2);
-            problem = problem.retryable(expected.retryable);
-        }
-        if bench.one_in(2) {
+            problem = problem.retrying(None);
+            expected.retry_after = None;
+        } else if bench.one_in(2) {
             let after = bench.ms(0, 3000);
             problem = problem.retry_after(after);
             // Whole seconds, never too early, never at once.
@@ -73,7 +72,6 @@ async fn faults() -> Verdict {
     for (error, status, code) in callers {
         let status = StatusCode::from_u16(status).map_err(|e| e.to_string())?;
         let mut expected = Told::new(status, code);
-        expected.retry_after = (status == 503).then(|| "1".to_owned());
         expected.challenge = (status == 401).then(|| "Bearer".to_owned());
         let answer = error.problem().into_response_with("c");
         expected.check(answer, "c").await?;
@@ -85,7 +83,6 @@ async fn faults() -> Verdict {
 pub struct Told {
     pub status: StatusCode,
     pub code: &'static str,
-    pub retryable: bool,
     pub retry_after: Option<String>,
     pub challenge: Option<String>,
     /// `None` if any will do.
@@ -98,8 +95,7 @@ impl Told {
         Told {
             status,
             code,
-            retryable: RETRYABLE.contains(&status.as_u16()),
-            retry_after: None,
+            retry_after: (RETRYABLE.contains(&status.as_u16())).then(|| "1".to_owned()),
             challenge: None,
             detail: None,
             extra: BTreeMap::new(),
@@ -118,6 +114,8 @@ impl Told {
         let (parts, body) = answer.into_parts();
         agree(&told("status"), parts.status, status)?;
         let text = |name| text(&parts.headers, name);
+        // It is worth another try exactly if it says when.
+        let retryable = self.retry_after.is_some();
         let json = Some("application/problem+json".to_owned());
         agree(&told("content type"), text(header::CONTENT_TYPE), json)?;
         agree(
@@ -134,7 +132,7 @@ impl Told {
             ("title", json!(status.canonical_reason())),
             ("status", json!(status.as_u16())),
             ("code", json!(code)),
-            ("retryable", json!(self.retryable)),
+            ("retryable", json!(retryable)),
             ("corr_id", json!(corr_id)),
         ];
         fields.extend(self.detail.map(|detail| ("detail", json!(detail))));

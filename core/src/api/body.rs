@@ -2,28 +2,13 @@
 //!
 //! A body that parses costs one pass; only one that does not is read again, to name the place.
 
-use axum::{
-    body::Body,
-    http::{HeaderMap, StatusCode, header},
-};
-use bytes::Bytes;
-use ron_core::problem::{Problem, read_body};
+use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
-use super::fields::{NOT_BASE64, Object};
+use super::fields::Object;
+use crate::problem::Problem;
 
-/// A JSON body as it came.
-pub async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
-    check_json(headers)?;
-    read_body(body).await
-}
-
-/// A body of whatever kind; empty if there is none.
-pub async fn read_any(body: Body) -> Result<Bytes, Problem> {
-    read_body(body).await
-}
-
-pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.map_or(&b""[..], |value| value.as_bytes());
     match kind == b"application/json" || is_json(kind) {
@@ -76,35 +61,33 @@ fn problem(error: &serde_json::Error, path: &str) -> Problem {
 }
 
 /// serde reports all data errors alike; their wording is the only thing that tells them apart.
+pub(super) const KINDS: [(&str, StatusCode, &str); 5] = [
+    ("not base64", StatusCode::BAD_REQUEST, "base64_invalid"),
+    (
+        "unknown algorithm",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "alg_unknown",
+    ),
+    (
+        "unknown field",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "unknown_field",
+    ),
+    (
+        "missing field",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "missing_field",
+    ),
+    ("", StatusCode::UNPROCESSABLE_ENTITY, "invalid_field"),
+];
+
 fn kind(text: &str) -> (StatusCode, &'static str) {
-    const KINDS: [(&str, StatusCode, &str); 4] = [
-        (NOT_BASE64, StatusCode::BAD_REQUEST, "base64_invalid"),
-        (
-            "unknown algorithm",
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "alg_unknown",
-        ),
-        (
-            "unknown field",
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "unknown_field",
-        ),
-        (
-            "missing field",
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "missing_field",
-        ),
-    ];
-    let known = KINDS
-        .into_iter()
-        .find(|(start, ..)| text.starts_with(start));
-    known.map_or(
-        (StatusCode::UNPROCESSABLE_ENTITY, "invalid_field"),
-        |(_, status, code)| (status, code),
-    )
+    let known = KINDS.iter().find(|(start, ..)| text.starts_with(start));
+    let (_, status, code) = known.unwrap_or(&KINDS[KINDS.len() - 1]);
+    (*status, code)
 }
 
-/// serde repeats the text it did not expect: here it could be key material, or a megabyte.
+/// serde repeats the text it did not expect: it could be a secret in the wrong field, or a megabyte.
 fn without_value(text: &str) -> String {
     let quiet = match text.split_once(" \"") {
         Some((kind @ ("invalid type: string" | "invalid value: string"), rest)) => {
