@@ -19,6 +19,7 @@ use super::{
 use crate::{
     auth::{AuthError, Mode},
     problem::BodyFault,
+    serve::Refusal,
 };
 
 /// What the document says of the API as a whole.
@@ -73,10 +74,10 @@ pub(super) fn write(about: &About, endpoints: &[Endpoint], mode: &Mode) -> Value
         let methods = paths.entry(endpoint.path.replace("{*", "{")).or_default();
         methods.insert(endpoint.method.as_str().to_ascii_lowercase(), operation);
     }
-    let elsewhere = Codes::from([
-        (404, BTreeSet::from(["not_found"])),
-        (405, BTreeSet::from(["method_not_allowed"])),
-    ]);
+    let mut elsewhere = of_server();
+    elsewhere.entry(404).or_default().insert("not_found");
+    let method = elsewhere.entry(405).or_default();
+    method.insert("method_not_allowed");
     let elsewhere = writer.refusals(&elsewhere);
     let mut schemas = bounded(Value::Object(writer.read.take_definitions(true)));
     let answered = closed(bounded(Value::Object(
@@ -207,7 +208,7 @@ impl Writer<'_> {
     }
 
     fn codes(&mut self, endpoint: &Endpoint, takes: &Takes) -> Codes {
-        let mut codes = Codes::new();
+        let mut codes = of_server();
         let mut tell = |status: StatusCode, code| {
             codes.entry(status.as_u16()).or_default().insert(code);
         };
@@ -288,6 +289,16 @@ impl Writer<'_> {
         }
         Value::Object(responses)
     }
+}
+
+/// What the server refuses before any route is asked.
+fn of_server() -> Codes {
+    let mut codes = Codes::new();
+    for refusal in Refusal::ALL {
+        let status = refusal.problem().status().as_u16();
+        codes.entry(status).or_default().insert(refusal.reason());
+    }
+    codes
 }
 
 fn operation_id(endpoint: &Endpoint) -> String {
