@@ -70,6 +70,10 @@ impl Serves for Plain {
     fn routes(&self, _: &Telemetry, _: &Mode) -> Router {
         self.routes.clone()
     }
+
+    fn refusals(&self, telemetry: &Telemetry) -> Counters {
+        crate::api::refused_counters(telemetry, "refused_total")
+    }
 }
 
 #[derive(Clone)]
