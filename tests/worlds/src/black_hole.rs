@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ron_core::api::ApiError;
 use sim::timer;
 use svc_dht::{config::Config, error::DhtError, id::Id};
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ron_core::api::ApiError;
 use sim::{
     seed::{SimRng, pick},
     timer,
