@@ -32,13 +32,13 @@ impl Service {
     /// What comes back is listed.
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let answer = call(self.daemon.addr, method, path, body).unwrap();
-        let kinds = answer.head.lines().filter_map(|line| {
+        let mut kinds = answer.head.lines().filter_map(|line| {
             let (name, value) = line.split_once(": ")?;
             name.eq_ignore_ascii_case("content-type").then_some(value)
         });
         let came = Came {
             status: answer.status,
-            kind: kinds.last().unwrap_or(""),
+            kind: kinds.next().unwrap_or(""),
             body: answer.body.as_bytes(),
         };
         let found = self.document.answer(method, path, came);
@@ -114,13 +114,14 @@ impl Service {
                 assert!(self.document.request(&operation, &body).is_err(), "{body}");
                 let (status, code) = self.code(&operation.method, &path, &body.to_string());
                 let told = (status, &*code);
-                let right = match told {
-                    (422, "invalid_field" | "missing_field" | "unknown_field" | "alg_unknown") => {
-                        true
-                    }
-                    (400, "base64_invalid") | (413, "too_long") => true,
-                    _ => false,
-                };
+                let right = matches!(
+                    told,
+                    (
+                        422,
+                        "invalid_field" | "missing_field" | "unknown_field" | "alg_unknown"
+                    ) | (400, "base64_invalid")
+                        | (413, "too_long")
+                );
                 assert!(right, "{} {path} {body}: {told:?}", operation.method);
                 broken += 1;
             }
