@@ -5,6 +5,7 @@
 //! bound or made; variables that the command line itself reads are never mistaken for keys.
 
 mod ask;
+mod operate;
 mod serve;
 
 use std::{fs, path::PathBuf};
@@ -14,6 +15,7 @@ use ron_core::config::{ConfigErrors, Sources};
 
 pub use self::{
     ask::{AskArgs, Client, ask, encoded},
+    operate::{OperateArgs, operate},
     serve::{Launch, serve, serve_only, with_store},
 };
 use crate::Logs;

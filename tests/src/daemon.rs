@@ -208,10 +208,25 @@ pub struct Answer {
 
 /// One request on a connection of its own.
 pub fn call(addr: SocketAddr, method: &str, path: &str, body: &str) -> io::Result<Answer> {
+    call_with(addr, method, path, &[], body)
+}
+
+/// The same with more headers.
+pub fn call_with(
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    let more: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n{more}\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes())?;

@@ -22,6 +22,18 @@ pub struct AskArgs {
     token: Option<String>,
 }
 
+impl AskArgs {
+    /// With a token of another origin, if the caller names none.
+    pub(super) fn or_token(
+        mut self,
+        program: &Program,
+        found: impl FnOnce() -> Option<String>,
+    ) -> AskArgs {
+        self.token = self.token.or_else(|| program.own("TOKEN")).or_else(found);
+        self
+    }
+}
+
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Client {

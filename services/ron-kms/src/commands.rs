@@ -11,9 +11,9 @@ mod unlock;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ron_io::cli::{ConfigArgs, Program};
+use ron_io::cli::{ConfigArgs, OperateArgs, Program, operate};
 
-use crate::topology::NAME;
+use crate::{config::Config, topology::NAME};
 
 pub const PROGRAM: Program = Program {
     name: NAME,
@@ -37,6 +37,10 @@ enum Command {
     Audit(audit::AuditArgs),
     /// List or rotate the keys of a running service
     Keys(keys::KeysArgs),
+    /// Have a running one read its configuration anew
+    Reload(OperateArgs),
+    /// Have a running one drain and stop
+    Shutdown(OperateArgs),
     /// Seal the key store anew: another key file or passphrase, and a fresh key-encryption key
     Rekey(rekey::RekeyArgs),
 }
@@ -47,6 +51,8 @@ impl Cli {
             .command
             .unwrap_or_else(|| Command::Serve(ConfigArgs::default()))
         {
+            Command::Reload(args) => operate(&PROGRAM, args, "reload", |c: &Config| &c.auth),
+            Command::Shutdown(args) => operate(&PROGRAM, args, "shutdown", |c: &Config| &c.auth),
             Command::Serve(args) => serve::run(&args),
             Command::Audit(args) => audit::run(args),
             Command::Keys(args) => keys::run(args),

@@ -9,9 +9,9 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ron_io::cli::Program;
+use ron_io::cli::{OperateArgs, Program, operate};
 
-use crate::topology::NAME;
+use crate::{config::Config, topology::NAME};
 
 pub const PROGRAM: Program = Program {
     name: NAME,
@@ -31,6 +31,10 @@ pub struct Cli {
 enum Command {
     /// Run a node (the default)
     Serve(serve::ServeArgs),
+    /// Have a running one read its configuration anew
+    Reload(OperateArgs),
+    /// Have a running one drain and stop
+    Shutdown(OperateArgs),
     /// Find a value, by its key or by its name and publisher
     Get(ask::GetArgs),
     /// Store a value under a name; it is signed with the node's key
@@ -45,6 +49,8 @@ impl Cli {
             .command
             .unwrap_or_else(|| Command::Serve(serve::ServeArgs::default()))
         {
+            Command::Reload(args) => operate(&PROGRAM, args, "reload", |c: &Config| &c.auth),
+            Command::Shutdown(args) => operate(&PROGRAM, args, "shutdown", |c: &Config| &c.auth),
             Command::Serve(args) => serve::run(args),
             Command::Get(args) => ask::get(args),
             Command::Put(args) => ask::put(args),
