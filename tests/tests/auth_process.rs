@@ -23,7 +23,7 @@ use std::{
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
-use tests::daemon::{Answer, Daemon, Scratch, call_with, ends, ron_kms};
+use tests::daemon::{Answer, Daemon, Scratch, call_with, ends, ron_kms, svc_dht};
 
 /// Publishes one key below its own address, as OpenID Connect Discovery has it; or nonsense.
 struct Issuer {
@@ -73,7 +73,7 @@ impl Issuer {
     fn token(&self, kid: &str, changes: Value) -> String {
         let mut claims = json!({
             "iss": self.url(), "aud": "ron", "sub": "ada", "tenant": "acme",
-            "scope": "kms:sign kms:admin ops:admin", "exp": now() + 600, "iat": now(),
+            "scope": "kms:read kms:sign", "exp": now() + 600, "iat": now(),
         });
         for (name, value) in changes.as_object().unwrap() {
             claims[name] = value.clone();
@@ -103,6 +103,11 @@ struct Site {
 impl Site {
     fn kms(name: &str, settings: &[&str]) -> Site {
         Site::new(name, ron_kms(), &["bind=127.0.0.1:0"], settings)
+    }
+
+    fn dht(name: &str, settings: &[&str]) -> Site {
+        let own = ["bind=127.0.0.1:0", "api.bind=127.0.0.1:0"];
+        Site::new(name, svc_dht(), &own, settings)
     }
 
     fn new(name: &str, binary: &'static Path, own: &[&str], settings: &[&str]) -> Site {
@@ -232,7 +237,14 @@ fn an_issuer_that_serves_garbage_is_one_line_and_a_count_and_nobody_gets_in() {
 
 #[test]
 fn an_operator_steers_a_process_without_an_issuer_by_the_token_in_its_folder() {
-    for (site, door, scope) in [(Site::kms("operator-kms", &["admin=true"]), KEYS, true)] {
+    for (site, door, scope) in [
+        (Site::kms("operator-kms", &["admin=true"]), KEYS, true),
+        (
+            Site::dht("operator-dht", &["api.admin=true"]),
+            "/v1/dht/peers",
+            false,
+        ),
+    ] {
         let daemon = site.start();
         let token = site.operator_token();
         let mode = fs::metadata(site.token_file())
