@@ -229,10 +229,10 @@ fn an_issuer_that_serves_garbage_is_one_line_and_a_count_and_nobody_gets_in() {
     until("let in", || ask(&kms, "GET", KEYS, &token).status == 200);
     let farewell = kms.stop();
     let lines = farewell.logged.lines();
-    let lines: Vec<&str> = lines
+    let lines = lines
         .filter(|l| l.contains("could not be refreshed"))
-        .collect();
-    assert_eq!(lines.len(), 1, "{}", farewell.logged);
+        .count();
+    assert_eq!(lines, 1, "{}", farewell.logged);
 }
 
 #[test]
