@@ -2,6 +2,7 @@
 //! `docs/_generated`, checkers of audit logs that share no code with them, real binaries as processes.
 
 pub mod daemon;
+pub mod kms_operator;
 pub mod third_party;
 
 /// Every page of `docs/_generated`, from the services that are registered in the simulator.

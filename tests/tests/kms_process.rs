@@ -7,7 +7,6 @@
 )]
 
 use std::{
-    collections::BTreeMap,
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -15,159 +14,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tests::daemon::{Answer, Daemon, Farewell, Scratch, call, ends, ron_kms};
-
-/// An operator with a directory of their own.
-struct Operator {
-    scratch: Scratch,
-}
-
-impl Operator {
-    fn new(name: &str) -> Operator {
-        Operator {
-            scratch: Scratch::new(&format!("kms-process-{name}")),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(ron_kms());
-        command.current_dir(self.scratch.path()).args(args);
-        command
-    }
-
-    fn serve(&self, settings: &[&str]) -> Command {
-        let mut command = self.command(&["serve"]);
-        let key = |setting: &str| setting.split('=').next().map(str::to_owned);
-        let given = |own: &&str| settings.iter().any(|other| key(other) == key(own));
-        let defaults = ["bind=127.0.0.1:0", "data_dir=data"].into_iter();
-        for setting in defaults
-            .filter(|own| !given(own))
-            .chain(settings.iter().copied())
-        {
-            command.args(["--set", setting]);
-        }
-        command
-    }
-
-    fn start(&self, settings: &[&str]) -> Kms {
-        let daemon = Daemon::start(self.serve(settings), &self.path("errors"));
-        Kms(daemon.unwrap_or_else(|farewell| panic!("{farewell:?}")))
-    }
-
-    /// A store with one key, closed; the key and a signature of it.
-    fn with_key(&self, settings: &[&str]) -> Signed {
-        let kms = self.start(settings);
-        let kid = kms.key("ed25519");
-        let signed = kms.sign(&kid);
-        assert_eq!(kms.0.stop().code, Some(0));
-        signed
-    }
-
-    /// It ends with 2 and one line of error, prints nothing and changes no file; the line.
-    fn refuses(&self, command: &Command) -> String {
-        let before = self.files();
-        let out = ends(command);
-        let error = String::from_utf8(out.stderr).unwrap();
-        assert_eq!(out.status.code(), Some(2), "{command:?}: {error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(error.starts_with("error: "), "{error}");
-        assert!(out.stdout.is_empty(), "{command:?}");
-        let after = self.files();
-        for name in before.keys().chain(after.keys()) {
-            let same = before.get(name) == after.get(name);
-            assert!(same, "{} changed: {command:?}", name.display());
-        }
-        error
-    }
-
-    /// All that is stored, by name. The database is left out: opening it writes to it, even if its key is
-    /// wrong; that it is whole shows when it is opened with the right one.
-    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let mut files = BTreeMap::new();
-        let mut dirs = vec![self.path("data")];
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(&dir).into_iter().flatten() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    dirs.push(path);
-                } else if !path.ends_with("keys.redb") && !path.ends_with("keys.redb.unsynced") {
-                    files.insert(path.clone(), fs::read(&path).unwrap());
-                }
-            }
-        }
-        files
-    }
-}
-
-/// A running service.
-struct Kms(Daemon);
-
-/// A signature that must verify for as long as the key is there.
-#[derive(Clone)]
-struct Signed {
-    kid: String,
-    sigs: Value,
-}
-
-const MESSAGE: &str = "aGVsbG8";
-
-impl Kms {
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        let Answer { status, body, .. } = call(self.0.addr, method, path, &body).unwrap();
-        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.ask("POST", &format!("/v1/kms{path}"), body)
-    }
-
-    fn key(&self, alg: &str) -> String {
-        let (status, made) = self.post("/keys", &json!({ "purpose": "test", "alg": alg }));
-        assert_eq!(status, 201, "{made}");
-        made["kid"].as_str().unwrap().to_owned()
-    }
-
-    fn sign(&self, kid: &str) -> Signed {
-        let (status, signed) = self.try_sign(kid);
-        assert_eq!(status, 200, "{signed}");
-        Signed {
-            kid: kid.to_owned(),
-            sigs: signed["sigs"].clone(),
-        }
-    }
-
-    /// Right after a start the log has no room reserved yet: a caller is told to try again, and does.
-    fn try_sign(&self, kid: &str) -> (u16, Value) {
-        let sign = |_| self.post("/sign", &json!({ "kid": kid, "message": MESSAGE }));
-        let mut tries = (0..10_000).map(sign);
-        let answer = tries.find(|(_, answer)| answer["code"] != "audit_unavailable");
-        answer.expect("an answer")
-    }
-
-    fn assert_verifies(&self, signed: &Signed) {
-        let body = json!({ "kid": signed.kid, "message": MESSAGE, "sigs": signed.sigs });
-        let (status, answer) = self.post("/verify", &body);
-        assert_eq!((status, &answer["valid"]), (200, &json!(true)), "{answer}");
-    }
-
-    /// The key signs, what it signed before verifies, and the service ends in order.
-    fn works_with(self, signed: &Signed) -> Farewell {
-        self.assert_verifies(signed);
-        self.assert_verifies(&self.sign(&signed.kid));
-        let farewell = self.0.stop();
-        assert_eq!(farewell.code, Some(0), "{farewell:?}");
-        farewell
-    }
-}
+use tests::{
+    daemon::{Daemon, Farewell, call, ends, ron_kms},
+    kms_operator::{Kms, MESSAGE, Operator, Signed, metric, metrics},
+};
 
 #[test]
 fn a_store_a_port_or_a_lock_held_by_another_process_is_refused_in_one_line() {
@@ -532,16 +382,6 @@ fn on_a_full_disk_so_many_operations_go_without_a_record_and_then_none() {
     assert!((20.0..=200.0).contains(&dropped), "{dropped}");
     kms.assert_verifies(&signed);
     kms.0.kill();
-}
-
-fn metrics(kms: &Kms) -> (u16, String) {
-    let answer = call(kms.0.addr, "GET", "/metrics", "").unwrap();
-    (answer.status, answer.body)
-}
-
-fn metric(text: &str, name: &str) -> f64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
 // proves: KMS-2.9

@@ -1,3 +1,5 @@
+//! A service in a small world: what `App` does around it, from a refused start to the end of its drain.
+
 use std::{
     net::SocketAddr,
     sync::{
