@@ -215,9 +215,7 @@ impl AuditLog {
         // A log that lost records is shorter than its checkpoint: nothing is due then.
         let uncovered = self.size().saturating_sub(self.checkpoints.covered);
         let waited = now_ms.saturating_sub(self.checkpoints.last_ms);
-        // The first one is due at once: until then nothing that is handed out can be verified.
         let due = uncovered >= self.limits.checkpoint_records
-            || (uncovered > 0 && self.checkpoints.covered == 0)
             || (uncovered > 0 && waited >= self.limits.checkpoint_interval_ms);
         due && self.checkpoints.writing.is_none() && self.mismatch.is_none()
     }

@@ -1,7 +1,6 @@
 //! `ron-kms serve`: opens what it needs, says where it listens and where its data lies, and drains at the end.
 
 use std::{
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -23,7 +22,7 @@ use crate::{
     service::{Ended, Found, Options, Service},
 };
 
-/// How long the greeting waits for a log that can be verified.
+/// How long the greeting waits for a log that can be verified, once a checkpoint is due.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 
 pub fn run(args: &ConfigArgs) -> ExitCode {
@@ -63,13 +62,16 @@ async fn start(launch: Launch<Config>) -> Result<(), Fatal> {
     })
     .await
     .map_err(|error| Fatal::Failed(error.to_string()))?;
+    let url = format!("{}://{addr}", config.tls.scheme());
+    say!("ron-kms {} listens on {url}", PROGRAM.version);
     let (found, kms) = (service.found.clone(), service.kms());
+    let wait = Duration::from_millis(config.audit.checkpoint_interval_ms) + FIRST_CHECKPOINT;
     env.launch(
         "greeting",
         Box::pin(async move {
             // So that the lines it prints hold when somebody types them.
-            let records = kms.first_checkpoint(FIRST_CHECKPOINT).await;
-            greet(&config, addr, &found, records);
+            let records = kms.first_checkpoint(wait).await;
+            greet(&config, &url, &found, records);
         }),
     );
     farewell(&service.run(listener, stop, |_| {}).await)
@@ -114,9 +116,7 @@ fn pkcs11(_: &Env, _: &Config) -> std::future::Ready<Result<Arc<dyn Backend>, Fa
     )))
 }
 
-fn greet(config: &Config, addr: SocketAddr, found: &Found, records: u64) {
-    let url = format!("{}://{addr}", config.tls.scheme());
-    say!("ron-kms {} listens on {url}", PROGRAM.version);
+fn greet(config: &Config, url: &str, found: &Found, records: u64) {
     if config.backend == BackendKind::Memory {
         say!("data     in memory: all is gone when it stops");
     } else {

@@ -402,7 +402,7 @@ fn a_task_that_falls_behind_the_bus_loses_the_oldest_events_which_is_counted_and
     in_world(|world| async move {
         let node = Node::start(&world, |_| {}).await;
         let kid = node.key("ed25519").await;
-        let lagged = "bus_lagged_total{bus=\"events\"}";
+        let lagged = "bus_lagged_total{bus=\"kernel\"}";
         for version in 1..=1_024 {
             node.reload(version, |_| {});
         }

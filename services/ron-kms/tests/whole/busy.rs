@@ -35,6 +35,7 @@ fn a_full_sign_queue_refuses_the_newcomer_at_once_and_serves_every_older_job() {
         let node = Node::start(&world, |config| {
             config.signers = 1;
             config.tenant_inflight = 60_000;
+            config.http.max_conns_per_peer = 0;
         });
         let node = Arc::new(node.await);
         let kid = node.key("ed25519").await;

@@ -222,7 +222,7 @@ fn metrics_have_the_names_that_operators_know() {
             "tasks_spawned_total{kind=\"signer\"} 4",
             "kms_audit_integrity_failed_total 0",
             "verify_cache_age_ms 0",
-            "bus_lagged_total{bus=\"events\"} 0",
+            "bus_lagged_total{bus=\"kernel\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

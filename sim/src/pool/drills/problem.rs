@@ -123,7 +123,10 @@ impl Told {
             text(header::RETRY_AFTER),
             self.retry_after,
         )?;
-        let challenge = text(header::WWW_AUTHENTICATE);
+        // Of 401 its scheme; what else it says of a token is for whoever wrote the token.
+        let challenge =
+            text(header::WWW_AUTHENTICATE).filter(|_| status == StatusCode::UNAUTHORIZED);
+        let challenge = challenge.map(|told| told.split(' ').take(1).collect());
         agree(&told("challenge"), challenge, self.challenge)?;
         let body = body.collect().await.map_err(|e| e.to_string())?.to_bytes();
         let body: Value = serde_json::from_slice(&body).map_err(|e| e.to_string())?;
