@@ -167,6 +167,7 @@ const LIMITS: Limits = Limits {
     checkpoint_records: 1,
     checkpoint_interval_ms: 0,
     checkpoint_deadline_ms: 1,
+    untold_max: u64::MAX,
 };
 
 impl Audit {
